@@ -1,0 +1,36 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else: each builds its own environment in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check lint format benchmarks clean
+
+demo: $(VENV)/.installed
+	$(BIN)/boostvi demo --out demo-output
+
+test: check
+	$(BIN)/pytest -n 2
+
+check: lint
+	$(BIN)/mypy
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmarks: $(VENV)/.installed
+	$(BIN)/python benchmarks/step_overhead.py
+	$(BIN)/python benchmarks/growth.py
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "boostvi needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo-output build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,66 @@
+"""Compilation and precision, in one place.
+
+All of the library's own arithmetic is float64, inside a scope: a user's float32 code before, between and after
+our calls keeps its precision, because the global switch is never touched.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+trace_counts: Counter[str] = Counter()
+"""How often each jitted function of the library was traced (and so compiled) in this process."""
+
+
+def counted_jit(function: Callable[P, R] | None = None, **options: Any) -> Any:
+    """`jax.jit` that counts its traces in `trace_counts` under the function's name."""
+    if function is None:
+        return functools.partial(counted_jit, **options)
+
+    @functools.wraps(function)
+    def traced(*args: P.args, **kwargs: P.kwargs) -> R:
+        trace_counts[function.__qualname__] += 1
+        return function(*args, **kwargs)
+
+    return jax.jit(traced, **options)
+
+
+def float64(function: Callable[P, R]) -> Callable[P, R]:
+    """Run `function` with 64-bit arithmetic switched on for its duration only."""
+
+    @functools.wraps(function)
+    def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return scoped
+
+
+def map_chunked(function: Callable[..., Any], xs: Any, chunk: int) -> Any:
+    """`vmap` over the leading axis, in chunks of at most `chunk` rows, which bounds the memory.
+
+    Rows are padded to whole chunks (`lax.map` would compile `function` a second time for the remainder).
+    """
+    n = jax.tree.leaves(xs)[0].shape[0]
+    if n <= chunk:
+        return jax.vmap(function)(xs)
+    n_chunks = -(-n // chunk)
+    chunk = -(-n // n_chunks)
+    rows = jnp.minimum(jnp.arange(n_chunks * chunk), n - 1).reshape(n_chunks, chunk)
+    out = jax.lax.map(lambda row: jax.vmap(function)(jax.tree.map(lambda leaf: leaf[row], xs)), rows)
+    return jax.tree.map(lambda leaf: leaf.reshape(n_chunks * chunk, *leaf.shape[2:])[:n], out)
+
+
+def sub_keys(key: Array, n: int) -> list[Array]:
+    """n independent keys; outside jit every n costs the same one small compilation, which `split` does not."""
+    return [jax.random.fold_in(key, i) for i in range(n)]

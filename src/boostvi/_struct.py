@@ -1,0 +1,48 @@
+"""Frozen dataclasses that JAX can trace, and the registries that find a part by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+
+T = TypeVar("T")
+
+
+def static(**options: Any) -> Any:
+    """A field that is part of the compiled program (shapes, choices), not an array."""
+    return dataclasses.field(metadata={"static": True}, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def struct(cls: type[T]) -> type[T]:
+    """A frozen dataclass registered as a JAX pytree.
+
+    Plain fields are leaves: a Python float in one is *traced*, so another value of it compiles nothing anew
+    and can be vmapped over. Fields made with `static` are compiled in.
+    """
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+
+
+replace = dataclasses.replace
+
+
+def check(argument: str, value: Any, ok: Callable[[Any], bool], wanted: str) -> None:
+    """Raise ValueError unless `ok(value)`; traced values (inside jit or vmap) are left alone."""
+    if isinstance(value, bool) or (isinstance(value, (int, float)) and not ok(value)):
+        raise ValueError(f"{argument} must be {wanted}, got {value!r}")
+
+
+def look_up(argument: str, part: Any, choices: Mapping[str, Callable[[], Any]], base: type | None = None) -> Any:
+    """The part itself, or the one that `choices` makes for its name."""
+    if isinstance(part, str):
+        if part not in choices:
+            raise ValueError(f"{argument}={part!r} is not known; choose one of {', '.join(map(repr, choices))}")
+        return choices[part]()
+    if isinstance(part, type):
+        raise TypeError(f"{argument} got the class {part.__name__}; pass an instance, {part.__name__}(...)")
+    if base is not None and not isinstance(part, base):
+        raise TypeError(f"{argument} must be one of {', '.join(map(repr, choices))} or a {base.__name__}, got {part!r}")
+    return part

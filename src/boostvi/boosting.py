@@ -1,0 +1,247 @@
+"""Algorithm 1 of "Boosting Variational Inference With Locally Adaptive Step-Sizes" (Dresdner et al. 2021)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from boostvi import mixture as mixtures
+from boostvi import table as tables
+from boostvi._jit import counted_jit, sub_keys
+from boostvi._struct import replace, struct
+from boostvi.corrections.base import Correction
+from boostvi.directions.base import Direction, DirectionRule, Kind, active_gap, best_active
+from boostvi.directions.frank_wolfe import FrankWolfe
+from boostvi.families.base import Family
+from boostvi.line import FreshEstimates, FreshLine, Line, along_table
+from boostvi.mixture import Mixture
+from boostvi.next_component.base import FirstComponent, NextComponent, Proposal
+from boostvi.step_sizes.base import RuleState, StepSize
+from boostvi.table import Table
+from boostvi.target import Target
+
+
+@struct
+class Parts:
+    """A composition: one part for every line of Algorithm 1."""
+
+    first: FirstComponent
+    next_component: NextComponent
+    direction: DirectionRule
+    step_size: StepSize
+    correction: Correction
+
+
+@struct
+class State:
+    """Only what the next step needs."""
+
+    t: Int[Array, ""]
+    mixture: Mixture
+    table: Table
+    rule: RuleState
+    gain: Float[Array, ""]  # the gap that the last new component promised
+    key: Array
+
+
+@struct
+class Info:
+    """What a step did. `gap` is along its direction; `gap_new` towards the new component (regularised by the family:
+    the true Frank-Wolfe gap is infinite here); `gap_active` among the components that were there."""
+
+    kind: Int[Array, ""]
+    gamma: Float[Array, ""]
+    gamma_max: Float[Array, ""]
+    gap: Float[Array, ""]
+    gap_new: Float[Array, ""]
+    gap_active: Float[Array, ""]
+    curvature: Float[Array, ""]
+    trials: Int[Array, ""]
+    evals: Int[Array, ""]
+    nonfinite: Int[Array, ""]
+
+
+class Clock:
+    """Seconds spent in each phase of a step."""
+
+    def __init__(self) -> None:
+        self.seconds = {"subproblem": 0.0, "step": 0.0, "correction": 0.0}
+
+    def __call__(self, phase: str, function: Callable[..., Any], *args: Any) -> Any:
+        begin = time.perf_counter()
+        result = jax.block_until_ready(function(*args))
+        self.seconds[phase] += time.perf_counter() - begin
+        return result
+
+
+def start(
+    parts: Parts, target: Target, family: Family, capacity: int, n_draws: int, key: Array, clock: Clock
+) -> tuple[State, Info]:
+    """q_0 in the first of `capacity` slots, with weight 1 (Algorithm 1, line 1)."""
+    key, key_first, key_draws = sub_keys(key, 3)
+    empty, table = _blank(family, target.dim, capacity, n_draws)
+    proposal = clock("subproblem", parts.first, target, family, key_first)
+    _, mixture, table = clock("subproblem", _insert, target, empty, table, proposal, key_draws)
+    mixture = replace(mixture, weights=jnp.asarray(np.eye(1, capacity)[0]))
+    state = State(jnp.asarray(0), mixture, table, parts.step_size.init(), jnp.asarray(jnp.inf), key)
+    nan, one = jnp.asarray(jnp.nan), jnp.ones(())
+    kind, evals = jnp.asarray(int(Kind.INIT)), proposal.evals + n_draws
+    return state, Info(kind, one, one, nan, nan, nan, nan, jnp.asarray(0), evals, proposal.nonfinite)
+
+
+def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[State, Info]:
+    """One iteration of Algorithm 1. The comments carry its line numbers."""
+    t = state.t + 1
+    key, key_subproblem, key_draws, key_step = sub_keys(state.key, 4)
+    mixture, table = state.mixture, state.table
+
+    if not parts.direction.lazy or _wants_component(parts.direction, state):
+        # 3: s_t = argmin KL(s ‖ p/q_t), put into a free slot with weight 0
+        proposal = clock("subproblem", parts.next_component, target, mixture, table, t, key_subproblem)
+        slot, mixture, table = clock("subproblem", _insert, target, mixture, table, proposal, key_draws)
+        evals, nonfinite, is_new = proposal.evals + table.n_draws, proposal.nonfinite, True
+    else:
+        slot, evals, nonfinite, is_new = _best_active(state), jnp.asarray(0), jnp.asarray(0), False
+
+    # 4: v_t, γ_max = correct_components(s_t, q_t)     5: γ_t, C_t = find_step_size(q_t, s_t − v_t, C_{t−1}, γ_max)
+    # 6: q_{t+1} = q_t + γ_t (s_t − v_t)
+    weights, rule, info = clock(
+        "step", _move, parts.direction, parts.step_size, target, mixture, table, slot, state.rule, t, key_step
+    )
+    # and, beyond the paper, a correction of all weights
+    weights = clock("correction", _correct, parts.correction, table, weights)
+
+    gain = info.gap_new if is_new else state.gain
+    state = State(t, replace(mixture, weights=weights), table, rule, gain, key)
+    return state, replace(info, evals=info.evals + evals, nonfinite=nonfinite)
+
+
+@counted_jit(static_argnums=(0, 1, 2, 3))
+def _blank(family: Family, dim: int, capacity: int, n_draws: int) -> tuple[Mixture, Table]:
+    return mixtures.empty(family, dim, capacity), tables.empty(dim, capacity, n_draws)
+
+
+@counted_jit
+def _insert(
+    target: Target, mixture: Mixture, table: Table, proposal: Proposal, key: Array
+) -> tuple[Array, Mixture, Table]:
+    slot = mixtures.free_slot(mixture.weights)
+    mixture = mixtures.insert(mixture, slot, proposal.params)
+    return slot, mixture, tables.record(table, target, mixture, slot, key)
+
+
+@counted_jit
+def _move(
+    rule: DirectionRule, step_size: StepSize, target: Target, mixture: Mixture, table: Table, slot: Array,
+    state: RuleState, t: Array, key: Array,
+) -> tuple[Float[Array, " slots"], RuleState, Info]:  # fmt: skip
+    """Lines 4 to 6."""
+    weights = mixture.weights
+    estimates = tables.estimates(table, weights)
+    gradients = estimates.gradients(weights)
+    line: Line
+
+    if step_size.draws == "table":
+        direction = rule(gradients, weights, slot)
+        line, evals = along_table(estimates, weights, direction, slot, t), 0
+    else:
+        fresh = FreshEstimates(target, mixture, key, table.n_draws)
+        direction, evals = _fresh_direction(fresh, rule, weights, slot)
+        line = FreshLine(t, direction.gap, direction.gamma_max, fresh, weights, slot, direction.delta)
+    gamma, state, failed = step_size(line, state)
+
+    towards = FrankWolfe()(gradients, weights, slot)
+    if step_size.fallback is not None:
+        # The paper's fallback is a plain Frank-Wolfe step, whatever the direction was.
+        again, _, _ = step_size.fallback(along_table(estimates, weights, towards, slot, t), state)
+        gamma = jnp.where(failed, again, gamma)
+        direction = jax.tree.map(lambda a, b: jnp.where(failed, a, b), towards, direction)
+
+    weights, dropped = update(weights, direction, gamma)
+    kind = jnp.where(failed, int(Kind.FALLBACK), jnp.where(dropped, int(Kind.DROP), direction.kind))
+    gap_active = active_gap(gradients, mixture.weights)
+    none = jnp.asarray(0)
+    return weights, state, Info(
+        kind, gamma, direction.gamma_max, direction.gap, towards.gap, gap_active,
+        state.curvature, state.trials, state.evals + evals, none,
+    )  # fmt: skip
+
+
+def _fresh_direction(
+    fresh: FreshEstimates, rule: DirectionRule, weights: Float[Array, " slots"], slot: Array
+) -> tuple[Direction, Any]:
+    """The direction and its gap from fresh draws, and the target evaluations that took."""
+    n = fresh.n_draws
+    if rule.needs_gradients:
+        gradients = fresh.gradients(weights, weights.at[slot].set(1.0))
+        return rule(gradients, weights, slot), n * (jnp.sum(weights > 0) + (weights[slot] == 0))
+    direction = rule(jnp.zeros_like(weights), weights, slot)
+    return replace(direction, gap=-fresh.along(weights, direction.delta, jax.random.fold_in(fresh.key, 5))), 2 * n
+
+
+def update(
+    weights: Float[Array, " slots"], direction: Direction, gamma: Float[Array, ""]
+) -> tuple[Float[Array, " slots"], Array]:
+    """w + γδ on the simplex, and whether a component left: at γ_max the leaving slot is exactly 0."""
+    dropped = (direction.leaving >= 0) & (gamma >= direction.gamma_max)
+    leaving = jnp.arange(weights.size) == direction.leaving
+    weights = jnp.maximum(weights + gamma * direction.delta, 0.0)
+    weights = jnp.where(dropped & leaving, 0.0, weights)
+    return weights / jnp.sum(weights), dropped
+
+
+@counted_jit
+def _correct(correction: Correction, table: Table, weights: Float[Array, " slots"]) -> Float[Array, " slots"]:
+    return correction(tables.estimates(table, weights), weights, table.filled)
+
+
+@counted_jit
+def _gradients(state: State) -> Float[Array, " slots"]:
+    return tables.estimates(state.table, state.mixture.weights).gradients(state.mixture.weights)
+
+
+def _wants_component(rule: DirectionRule, state: State) -> bool:
+    return bool(rule.wants_component(_gradients(state), state.mixture.weights, state.gain))
+
+
+def _best_active(state: State) -> Int[Array, ""]:
+    return best_active(_gradients(state), state.mixture.weights)
+
+
+def grow(state: State, capacity: int) -> State:
+    """The same state with more slots. Outside jit: the shapes change, and every function compiles once more."""
+    more = capacity - state.mixture.capacity
+
+    def pad(leaf: Array, axes: int = 1) -> Array:
+        return jnp.pad(leaf, [(0, more if axis < axes else 0) for axis in range(leaf.ndim)])
+
+    spare = _blank(state.mixture.family, state.mixture.dim, more, 1)[0].params
+    params = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), state.mixture.params, spare)
+    table = Table(
+        draws=pad(state.table.draws),
+        log_target=pad(state.table.log_target),
+        log_components=pad(state.table.log_components, axes=2),
+        filled=pad(state.table.filled),
+    )
+    return replace(state, mixture=Mixture(params, pad(state.mixture.weights), state.mixture.family), table=table)
+
+
+def redraw(state: State, target: Target, n_draws: int) -> tuple[State, int]:
+    """The same state with another number of draws per component, all of them new; and the evaluations it took."""
+    key, key_draws = sub_keys(state.key, 2)
+    _, table = _blank(state.mixture.family, target.dim, state.mixture.capacity, n_draws)
+    slots = [int(slot) for slot in jnp.flatnonzero(state.table.filled)]
+    for slot in slots:
+        table = _record(table, target, state.mixture, jnp.asarray(slot), jax.random.fold_in(key_draws, slot))
+    return replace(state, table=table, key=key), n_draws * len(slots)
+
+
+@counted_jit
+def _record(table: Table, target: Target, mixture: Mixture, slot: Array, key: Array) -> Table:
+    return tables.record(table, target, mixture, slot, key)

@@ -1,0 +1,313 @@
+"""The driver around Algorithm 1: budgets, stopping, progress, Ctrl-C and resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from boostvi import boosting, diagnostics
+from boostvi import table as tables
+from boostvi._jit import counted_jit, float64
+from boostvi._struct import look_up
+from boostvi.boosting import Clock, Info, Parts, State
+from boostvi.directions.base import Kind
+from boostvi.families.base import Family
+from boostvi.history import History
+from boostvi.mixture import Mixture
+from boostvi.progress import Progress
+from boostvi.recipes import RECIPES, Recipe
+from boostvi.result import Result
+from boostvi.target import Target, validate_start
+
+Elapsed = Callable[[], float]
+
+FIRST_CAPACITY = 8
+"""Slots at the start. Capacity doubles when it is full, so a run compiles 1 + log2(growth) times."""
+MIN_GAIN = 0.005
+"""Nats; a smaller rise of the ELBO over `patience` steps does not count as improvement."""
+FLOATS = ("gap", "gap_new", "gap_active", "gamma", "gamma_max", "curvature")
+PARTS = ("family", "first", "next_component", "direction", "step_size", "correction")
+SETTINGS = ("n_draws", "draws_growth", "elbo_draws", "max_steps", "max_components", "kl_tol")
+RESUMABLE = ("max_steps", "max_components", "kl_tol")
+PROBE_TOLERANCE = 1e-6
+"""Relative disagreement of ln p at stored draws beyond which a resumed run's target is another one."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a run is, after any whole number of steps: it continues from here to the same end."""
+
+    recipe: Recipe
+    parts: Parts
+    seed: int
+    state: State
+    history: History
+    best: Mixture  # of the step with the highest ELBO on fresh draws
+    evals: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one call, which the recipe does not carry."""
+
+    max_seconds: float | None
+    max_evals: int | None
+    gap_tol: float | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a callback sees after each step."""
+
+    step: int
+    mixture: Mixture
+    row: dict[str, Any]
+    history: History
+
+
+def fit(
+    target: Target,
+    *,
+    recipe: str | Recipe | None = None,
+    family: str | Family | None = None,
+    first: Any = None,
+    next_component: Any = None,
+    direction: Any = None,
+    step_size: Any = None,
+    correction: Any = None,
+    n_draws: int | None = None,
+    draws_growth: float | None = None,
+    elbo_draws: int | None = None,
+    max_steps: int | None = None,
+    max_components: int | None = None,
+    max_seconds: float | None = None,
+    max_evals: int | None = None,
+    kl_tol: float | None = None,
+    gap_tol: float | None = None,
+    resume: Result | None = None,
+    progress: bool | None = None,
+    callbacks: Sequence[Callable[[Step], Any]] = (),
+    seed: int | None = None,
+) -> Result:
+    """Approximate `target` by a mixture that grows component by component.
+
+    recipe: a named composition ("auto", "bbbvi", "line-search", "adafw", "adaafw", "adapfw", "fully-corrective") or a
+        Recipe; "auto" if not given. family, first, next_component, direction, step_size and correction replace its
+        parts, by name or as objects.
+    n_draws, draws_growth, elbo_draws: see Recipe.
+    max_steps, max_components, max_seconds, max_evals: budgets, in total also for a resumed run. They are looked at
+        between steps: a step that has begun is finished.
+    kl_tol: stop when the estimated KL, plus twice its error, is below this many nats.
+    gap_tol: stop when neither a new component nor reweighting promises more than this many nats.
+    resume: the Result of an earlier fit of the same target; goes on exactly where it stopped, with the same parts.
+    progress: True or False; by default a live line if stderr is a terminal.
+    callbacks: functions of a `Step`, run in the caller's own precision; a true return value stops the run.
+    seed: the same seed gives the same result, bit for bit, on the same machine; 0 if not given.
+
+    Ctrl-C returns the result of the steps completed so far.
+    """
+    given = {name: value for name, value in locals().items() if name in PARTS + SETTINGS and value is not None}
+    if not isinstance(target, Target):
+        raise TypeError(
+            f"target must be a boostvi.Target, got {type(target).__name__}; make one with bv.Target(log_density, dim) "
+            "or bv.from_numpyro(model, ...)"
+        )
+    limits = _limits(max_steps, max_components, max_seconds, max_evals, kl_tol, gap_tol)
+    if callable(callbacks):
+        raise TypeError("callbacks must be a list of functions; put the one you have into brackets")
+    run: Run | None = None
+    if resume is None:
+        plan = dataclasses.replace(look_up("recipe", recipe or "auto", RECIPES, Recipe), **given)
+        seed = _checked_seed(seed)
+        start = functools.partial(_start, plan, plan.parts(), plan.family_for(target.dim), target, seed)
+        validate_start(target, diagnostics.key_for(seed, "start", 0))
+    else:
+        run = _checked_resume(resume, target, {**given, "recipe": recipe, "seed": seed})
+        allowed = {name: value for name, value in given.items() if name in RESUMABLE}
+        plan = dataclasses.replace(run.recipe, **allowed)
+        run = dataclasses.replace(run, recipe=plan)
+
+    begin = time.perf_counter() - (run.seconds if run else 0.0)
+    elapsed = lambda: time.perf_counter() - begin  # noqa: E731
+    status: str | None = None
+    line = Progress(progress, plan.max_steps)
+    try:
+        if run is None:
+            run = start(elapsed)
+            line.update(run.history.rows[-1])
+            status = "callback" if _call(callbacks, run) else None
+        while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
+            run = _advance(run, target, elapsed)
+            line.update(run.history.rows[-1])
+            status = "callback" if _call(callbacks, run) else None
+    except KeyboardInterrupt:
+        if run is None:
+            raise
+        status = "interrupted"
+    finally:
+        line.close()
+    return Result(target, dataclasses.replace(run, seconds=elapsed()), status)
+
+
+@float64
+def _start(plan: Recipe, parts: Parts, family: Family, target: Target, seed: int, elapsed: Elapsed) -> Run:
+    clock = Clock()
+    key, n_draws = jax.random.key(seed), plan.draws_at(0)
+    state, info = boosting.start(parts, target, family, FIRST_CAPACITY, n_draws, key, clock)
+    run = Run(plan, parts, seed, state, History(), state.mixture, 0, 0.0)
+    return _recorded(run, target, state, info, 0, clock, elapsed)
+
+
+@float64
+def _advance(run: Run, target: Target, elapsed: Elapsed) -> Run:
+    """One step of Algorithm 1, with room and draws for it."""
+    state, extra, clock = run.state, 0, Clock()
+    t = int(state.t) + 1
+    if state.mixture.n_active == state.mixture.capacity:
+        state = boosting.grow(state, 2 * state.mixture.capacity)
+    if run.recipe.draws_at(t) != state.table.n_draws:
+        state, extra = boosting.redraw(state, target, run.recipe.draws_at(t))
+    state, info = boosting.step(run.parts, target, state, clock)
+    return _recorded(run, target, state, info, extra, clock, elapsed)
+
+
+def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, clock: Clock, elapsed: Elapsed) -> Run:
+    """The run after a step, with the step's row: its ELBO comes from fresh draws."""
+    t, mixture, n = int(state.t), state.mixture, run.recipe.elbo_draws
+    begin = time.perf_counter()
+    key = diagnostics.key_for(run.seed, "step", t)
+    _, log_target, log_q = diagnostics.fresh_log_densities(target, mixture, key, n)
+    fresh = diagnostics.evaluate(np.asarray(log_target), np.asarray(log_q))
+    if t == 0 and fresh.nonfinite == n:
+        raise ValueError(
+            "log_density is not finite at any draw of the first component; pass init= with better starting points, or "
+            "another first= or family="
+        )
+    table_elbo = -float(_table_objective(state))
+    seconds_evaluation = time.perf_counter() - begin
+    evals = run.evals + int(info.evals) + extra + n
+    history = run.history.append(
+        step=t,
+        kind=Kind(int(info.kind)).label,
+        elbo=fresh.elbo,
+        elbo_se=fresh.elbo_se,
+        table_elbo=table_elbo,
+        log_evidence=fresh.log_evidence,
+        kl_estimate=fresh.kl_estimate,
+        kl_se=fresh.kl_se,
+        **{name: float(getattr(info, name)) for name in FLOATS},
+        trials=int(info.trials),
+        n_active=mixture.n_active,
+        n_params=mixture.n_active * mixture.family.n_params(mixture.dim),
+        evals=evals,
+        nonfinite=int(info.nonfinite),
+        seconds=elapsed(),
+        **{f"seconds_{phase}": seconds for phase, seconds in clock.seconds.items()},
+        seconds_evaluation=seconds_evaluation,
+    )
+    best = mixture if t == 0 or fresh.elbo >= run.history["elbo"].max() else run.best
+    return dataclasses.replace(run, state=state, history=history, best=best, evals=evals, seconds=elapsed())
+
+
+@counted_jit
+def _table_objective(state: State) -> jax.Array:
+    estimates = tables.estimates(state.table, state.mixture.weights)
+    return estimates.objective(estimates.x(state.mixture.weights))
+
+
+def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
+    row, recipe = run.history.rows[-1], run.recipe
+    if (
+        recipe.min_steps <= row["step"]
+        and recipe.kl_tol is not None
+        and row["kl_estimate"] + 2.0 * row["kl_se"] < recipe.kl_tol
+    ):
+        return "converged"
+    if limits.gap_tol is not None and max(row["gap_new"], row["gap_active"]) < limits.gap_tol:
+        return "converged"
+    if recipe.patience is not None and _stalled(run.history, recipe.patience):
+        return "no-improvement"
+    if row["step"] >= recipe.max_steps:
+        return "max-steps"
+    if recipe.max_components is not None and row["n_active"] >= recipe.max_components:
+        return "max-components"
+    if limits.max_seconds is not None and seconds >= limits.max_seconds:
+        return "max-seconds"
+    if limits.max_evals is not None and run.evals >= limits.max_evals:
+        return "max-evals"
+    return None
+
+
+def _stalled(history: History, patience: int) -> bool:
+    """Whether the last `patience` steps together raised the ELBO by less than its noise, or by next to nothing."""
+    if len(history.rows) <= patience:
+        return False
+    now, then = history.rows[-1], history.rows[-1 - patience]
+    noise = 2.0 * math.hypot(now["elbo_se"], then["elbo_se"])
+    return not now["elbo"] - then["elbo"] > max(noise, MIN_GAIN)
+
+
+def _call(callbacks: Sequence[Callable[[Step], Any]], run: Run) -> bool:
+    row = run.history.rows[-1]
+    seen = Step(row["step"], run.state.mixture.active(), dict(row), run.history)
+    answers = [callback(seen) for callback in callbacks]
+    return any(answers)
+
+
+def _limits(max_steps: Any, max_components: Any, max_seconds: Any, max_evals: Any, kl_tol: Any, gap_tol: Any) -> Limits:
+    for name, value, least in (
+        ("max_steps", max_steps, 0),
+        ("max_components", max_components, 1),
+        ("max_evals", max_evals, 1),
+    ):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    for name, value in (("max_seconds", max_seconds), ("kl_tol", kl_tol), ("gap_tol", gap_tol)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+            raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return Limits(max_seconds, max_evals, gap_tol)
+
+
+def _checked_seed(seed: Any) -> int:
+    if seed is None:
+        return 0
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2**63 − 1, got {seed!r}")
+    return int(seed)
+
+
+@float64
+def _checked_resume(resume: Any, target: Target, given: dict[str, Any]) -> Run:
+    if not isinstance(resume, Result):
+        raise TypeError(f"resume must be the Result of an earlier fit, got {type(resume).__name__}")
+    run: Run = resume.run
+    changed = [name for name, value in given.items() if value is not None and name not in RESUMABLE]
+    if changed:
+        raise ValueError(
+            f"resume= continues with the parts and the seed the run was started with; leave out {', '.join(changed)}"
+        )
+    if target.dim != run.state.mixture.dim:
+        raise ValueError(f"resume= is a fit of {run.state.mixture.dim} parameters, but target has {target.dim}")
+    stored = run.state.table
+    slot = int(np.flatnonzero(stored.filled)[0])
+    known = np.asarray(stored.log_target[slot])
+    now = np.asarray(_log_density_of(target, stored.draws[slot]))
+    finite = np.isfinite(known)
+    same = np.allclose(now[finite], known[finite], rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE)
+    if not same or not np.array_equal(np.isfinite(now), finite):
+        raise ValueError("resume= is a fit of another target: its log density differs at the draws that were stored")
+    return run
+
+
+@counted_jit
+def _log_density_of(target: Target, draws: jax.Array) -> jax.Array:
+    return target.log_density_of(draws)

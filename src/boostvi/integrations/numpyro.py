@@ -1,0 +1,123 @@
+"""NumPyro models with continuous latent variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax.flatten_util import ravel_pytree
+from numpyro import handlers
+from numpyro.distributions.transforms import biject_to
+from numpyro.infer.initialization import init_to_uniform
+from numpyro.infer.util import initialize_model
+
+from boostvi._jit import float64
+from boostvi.target import Target
+
+UNIFORM_RADIUS = 2.0
+"""Unconstrained starting values of sites whose prior is improper are drawn from U(−2, 2), as NumPyro and Stan do."""
+
+
+@float64
+def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target:
+    """The posterior of `model(*args, **kwargs)` on its unconstrained space.
+
+    Draws of the result come back constrained, with the model's deterministic sites. Starting points are drawn from the
+    prior; sites with an improper prior start uniformly on (−2, 2) in unconstrained space.
+    """
+    if not callable(model):
+        raise TypeError(f"model must be a NumPyro model function, got {model!r}")
+    key = jax.random.key(0)
+    trace = _trace(model, args, kwargs, key)
+    latents = [name for name, site in trace.items() if _is_latent(site)]
+    discrete = [name for name in latents if trace[name]["fn"].support.is_discrete]
+    if discrete:
+        raise ValueError(
+            f"site {discrete[0]!r} is a discrete latent variable; boostvi needs continuous ones: sum it out of the "
+            "model, for example with MixtureSameFamily or a factor statement"
+        )
+    if not latents:
+        raise ValueError("the model has no latent variables: every sample site is observed")
+    info = initialize_model(
+        key,
+        model,
+        init_strategy=init_to_uniform(radius=UNIFORM_RADIUS),
+        model_args=args,
+        model_kwargs=kwargs,
+        validate_grad=False,
+    )
+    start, unravel = ravel_pytree(info.param_info.z)
+    potential, postprocess = info.potential_fn, info.postprocess_fn
+
+    def init(key: jax.Array) -> jax.Array:
+        return ravel_pytree(_prior_draw(model, args, kwargs, key, info.param_info.z))[0]
+
+    _reject_nan_data(trace)
+    return Target(
+        lambda z: -potential(unravel(z)),
+        start.size,
+        init,
+        constrain=lambda z: postprocess(unravel(z)),
+        names=_names(info.param_info.z),
+    )
+
+
+def _trace(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array) -> Any:
+    """Sites of one execution. Improper priors cannot be sampled: they start from a uniform draw instead."""
+    seeded = handlers.substitute(handlers.seed(model, key), substitute_fn=init_to_uniform(radius=UNIFORM_RADIUS))
+    try:
+        return handlers.trace(seeded).get_trace(*args, **kwargs)
+    except Exception as error:
+        raise ValueError(
+            f"the model raised {type(error).__name__} when called with the given arguments: {error}"
+        ) from error
+
+
+def _is_latent(site: dict[str, Any]) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array, like: dict[str, Any]) -> dict:
+    """One draw of the prior on the unconstrained space, in the shape of `like`."""
+    key_prior, key_uniform = jax.random.split(key)
+
+    def improper_only(site):
+        if _is_latent(site) and isinstance(site["fn"], numpyro.distributions.ImproperUniform):
+            return init_to_uniform(site, radius=UNIFORM_RADIUS)
+        return None
+
+    seeded = handlers.seed(model, key_prior)
+    trace = handlers.trace(handlers.substitute(seeded, substitute_fn=improper_only)).get_trace(*args, **kwargs)
+    del key_uniform
+    return {
+        name: jnp.reshape(biject_to(trace[name]["fn"].support).inv(trace[name]["value"]), jnp.shape(value))
+        for name, value in like.items()
+    }
+
+
+def _reject_nan_data(trace: Any) -> None:
+    for name, site in trace.items():
+        if site["type"] != "sample" or not site["is_observed"]:
+            continue
+        value = site["value"]
+        if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+            continue
+        missing = int(np.isnan(np.asarray(value)).sum())
+        if missing and bool(jnp.isnan(jnp.sum(site["fn"].log_prob(value)))):
+            raise ValueError(
+                f"observed site {name!r} has {missing} NaN values; remove or impute them, or mask them with "
+                "numpyro.handlers.mask"
+            )
+
+
+def _names(values: dict[str, Any]) -> list[str]:
+    """One label per unconstrained coordinate, in the order of the flat vector."""
+    labels = []
+    for name in sorted(values):
+        shape = jnp.shape(values[name])
+        labels += [f"{name}[{','.join(map(str, index))}]" if index else name for index in np.ndindex(shape)]
+    return labels

@@ -1,0 +1,142 @@
+"""The approximation: a mixture in slots. A slot of weight 0 is free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from boostvi._jit import counted_jit, float64, map_chunked
+from boostvi._struct import replace, static, struct
+from boostvi.families.base import Family, Params
+
+GATHER_BYTES = 2**25
+"""Component parameters gathered at once when drawing: bounds the memory of full-rank components."""
+
+
+@struct
+class Mixture:
+    """q = Σ_k weights[k]·s_k, the components stacked along the first axis of every leaf of `params`."""
+
+    params: Params
+    weights: Float[Array, " slots"]
+    family: Family = static()
+
+    @property
+    def capacity(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.params["loc"].shape[-1]
+
+    @property
+    def n_active(self) -> int:
+        return int(np.count_nonzero(np.asarray(self.weights)))
+
+    # -- for people: concrete arrays in, NumPy arrays out, whatever the ambient precision
+
+    @float64
+    def sample(self, n: int, *, seed: int = 0) -> np.ndarray:
+        """`n` independent draws, shape (n, dim)."""
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"n must be a positive integer, got {n!r}")
+        return np.asarray(_sample(self, jax.random.key(seed), int(n)))
+
+    def log_prob(self, z: Any) -> Any:
+        """ln q(z) for z of shape (..., dim). Traceable: inside jit or grad it returns a JAX array."""
+        if isinstance(z, jax.core.Tracer):
+            return log_prob(self, z)
+        with jax.enable_x64(True):
+            z = np.asarray(z, dtype=np.float64)
+            if z.shape[-1:] != (self.dim,):
+                raise ValueError(f"z must have shape (..., {self.dim}), got {z.shape}")
+            return np.asarray(_log_prob(self, z))
+
+    def active(self) -> Mixture:
+        """The same distribution without its free slots, heaviest component first, as NumPy arrays."""
+        weights = np.asarray(self.weights)
+        order = np.argsort(-weights, kind="stable")[: max(1, np.count_nonzero(weights))]
+        params = jax.tree.map(lambda leaf: np.asarray(leaf)[order], self.params)
+        return Mixture(params, weights[order], self.family)  # type: ignore[arg-type]
+
+
+def empty(family: Family, dim: int, capacity: int) -> Mixture:
+    """A mixture whose slots are all free (at harmless parameters)."""
+    loc = jnp.zeros(dim)
+    params = family.init(jax.random.key(0), loc, loc + 1.0)
+    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (capacity, *leaf.shape)), params)
+    return Mixture(stacked, jnp.zeros(capacity), family)
+
+
+def insert(mixture: Mixture, slot: Int[Array, ""], params: Params) -> Mixture:
+    """Put a component into a slot; its weight stays what it was (0 for a free slot)."""
+    return replace(mixture, params=jax.tree.map(lambda all_, one: all_.at[slot].set(one), mixture.params, params))
+
+
+def component(mixture: Mixture, slot: Int[Array, ""]) -> Params:
+    return jax.tree.map(lambda leaf: leaf[slot], mixture.params)
+
+
+def free_slot(weights: Float[Array, " slots"]) -> Int[Array, ""]:
+    """The first slot of weight 0."""
+    return jnp.argmin(weights > 0)
+
+
+def log_weights(weights: Float[Array, " slots"]) -> Float[Array, " slots"]:
+    """ln w with −inf for free slots, never differentiating through log 0."""
+    active = weights > 0
+    return jnp.where(active, jnp.log(jnp.where(active, weights, 1.0)), -jnp.inf)
+
+
+def log_components(mixture: Mixture, z: Float[Array, " dim"]) -> Float[Array, " slots"]:
+    """ln s_k(z) for every slot, at one point."""
+    return jax.vmap(mixture.family.log_prob, in_axes=(0, None))(mixture.params, z)
+
+
+def log_prob(mixture: Mixture, z: Float[Array, "... dim"]) -> Float[Array, "..."]:
+    """ln q(z)."""
+    if z.ndim > 1:
+        return jax.vmap(log_prob, in_axes=(None, 0))(mixture, z)
+    return jax.nn.logsumexp(log_weights(mixture.weights) + log_components(mixture, z))
+
+
+def draw(
+    mixture: Mixture, weights: Float[Array, " slots"], key: Array, n: int, stratified: bool = True
+) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
+    """`n` draws of the mixture with these weights, and ln q at each.
+
+    Stratified draws visit each component in proportion to its weight (unbiased, and never noisier than independent
+    ones). The own component's log density comes from the draw's noise, so an ill-conditioned solve cannot invent any.
+    """
+    key_slot, key_noise = jax.random.split(key)
+    if stratified:
+        points = (jnp.arange(n) + jax.random.uniform(key_slot, (n,))) / n
+    else:
+        points = jax.random.uniform(key_slot, (n,))
+    last = mixture.capacity - 1 - jnp.argmax((weights > 0)[::-1])
+    slots = jnp.minimum(jnp.searchsorted(jnp.cumsum(weights), points * jnp.sum(weights), side="right"), last)
+
+    def one(slot_and_key):
+        slot, key = slot_and_key
+        noise = mixture.family.noise(key, mixture.dim)
+        z, own = mixture.family.sample_and_log_prob(component(mixture, slot), noise)
+        terms = log_components(mixture, z).at[slot].set(own)
+        return z, jax.nn.logsumexp(log_weights(weights) + terms)
+
+    bytes_each = sum(leaf.nbytes for leaf in jax.tree.leaves(mixture.params)) // mixture.capacity
+    chunk = max(1, GATHER_BYTES // bytes_each)
+    return map_chunked(one, (slots, jax.random.split(key_noise, n)), chunk)
+
+
+@counted_jit(static_argnums=2)
+def _sample(mixture: Mixture, key: Array, n: int) -> Float[Array, "n dim"]:
+    return draw(mixture, mixture.weights, key, n, stratified=False)[0]
+
+
+@counted_jit
+def _log_prob(mixture: Mixture, z: Float[Array, "... dim"]) -> Float[Array, "..."]:
+    return log_prob(mixture, z)

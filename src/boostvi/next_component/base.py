@@ -1,0 +1,83 @@
+"""Line 3 of Algorithm 1: the next component."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from boostvi._jit import map_chunked
+from boostvi._struct import struct
+from boostvi.families.base import Family, Params
+from boostvi.mixture import Mixture
+from boostvi.table import Table
+from boostvi.target import Target
+
+
+@struct
+class Proposal:
+    """A component with what finding it cost."""
+
+    params: Params
+    value: Float[Array, ""]  # its objective on fresh draws; NaN when nothing was compared
+    evals: Int[Array, ""]
+    nonfinite: Int[Array, ""]  # draws left out of gradients because ∇ ln p was not finite there
+
+
+class NextComponent(ABC):
+    """`rule(target, mixture, table, t, key) -> Proposal`."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, target: Target, mixture: Mixture, table: Table, t: Int[Array, ""], key: Array) -> Proposal:
+        """The component to add to `mixture` at step t (1 at the first boosting step)."""
+
+
+class FirstComponent(ABC):
+    """`rule(target, family, key) -> Proposal`: q_0."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, target: Target, family: Family, key: Array) -> Proposal:
+        """The component to start from."""
+
+
+class Objective(Protocol):
+    """What an optimiser climbs. `variables` holds the component, and whatever else is optimised with it."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def family(self) -> Family: ...
+
+    def variables(self, params: Params) -> Any:
+        """The variables for a component at the start."""
+
+    def component(self, variables: Any) -> Params:
+        """The component in the variables."""
+
+    def gradient(self, variables: Any, noise: Any) -> tuple[Any, Int[Array, ""]]:
+        """An unbiased gradient from a batch of draws, and how many of them were left out."""
+
+    def value(self, variables: Any, noise: Any) -> Float[Array, ""]:
+        """The objective on a batch of draws, differentiable."""
+
+
+def noise_batch(family: Family, key: Array, dim: int, n: int) -> Any:
+    """The noise of n draws."""
+    return jax.vmap(lambda k: family.noise(k, dim))(jax.random.split(key, n))
+
+
+def pathwise(
+    residual: Any, family: Family, params: Params, noise: Any, chunk: int
+) -> tuple[Float[Array, "draws dim"], Float[Array, " draws"], Float[Array, "draws dim"], Int[Array, ""]]:
+    """Draws, the residual R there, ∇R (0 where it is not finite), and how many were not finite."""
+    z = jax.vmap(family.sample, in_axes=(None, 0))(params, noise)
+    values, gradients = map_chunked(jax.value_and_grad(residual), z, chunk)
+    finite = jnp.all(jnp.isfinite(gradients), axis=-1) & jnp.isfinite(values)
+    return z, values, jnp.where(finite[:, None], gradients, 0.0), jnp.sum(~finite)

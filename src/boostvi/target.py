@@ -1,0 +1,170 @@
+"""The target: an unnormalised log density on R^d, where to start from, and how to report in its own space."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jaxtyping import Array, Float
+
+from boostvi._jit import counted_jit, float64, map_chunked
+
+CHUNK_BYTES = 2**25
+"""Draws are evaluated in chunks whose largest intermediate array has about this size (32 MB)."""
+START_TRIES = 64
+"""Starting points tried before a target without a finite log density is refused."""
+
+LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+Init = Callable[[Array], Float[Array, " dim"]]
+
+
+@jax.tree_util.register_pytree_node_class
+class Target:
+    """`log_density(z)` for z in R^dim, up to a constant.
+
+    log_density: a JAX function from an array of shape (dim,) to a scalar. It is called with float64.
+    dim: number of unconstrained parameters.
+    init: `init(key) -> z` draws dispersed starting points; default N(0, I).
+    constrain: `constrain(z) -> pytree` maps one draw to the model's own space; default the identity.
+    names: one label per coordinate, for tables and pictures.
+
+    The function is traced once, here: what it closes over (the data) becomes an argument of the compiled programs
+    instead of a constant inside each of them.
+    """
+
+    def __init__(
+        self,
+        log_density: LogDensity,
+        dim: int,
+        init: Init | None = None,
+        *,
+        constrain: Callable[[Float[Array, " dim"]], Any] | None = None,
+        names: Sequence[str] | None = None,
+    ):
+        if not callable(log_density):
+            raise TypeError(f"log_density must be a function of one array of shape (dim,), got {log_density!r}")
+        if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 1:
+            raise ValueError(f"dim must be a positive integer, got {dim!r}")
+        if init is not None and not callable(init):
+            raise TypeError(f"init must be a function from a PRNG key to an array of shape ({dim},), got {init!r}")
+        if names is not None and len(names) != dim:
+            raise ValueError(f"names must hold one label for each of the {dim} coordinates, got {len(names)}")
+        self._program, self._data = _trace(log_density, int(dim))
+        self.init = init if init is not None else _StandardNormal(int(dim))
+        self.constrain = constrain
+        self.names = tuple(names) if names is not None else tuple(f"z[{i}]" for i in range(dim))
+        self.chunk = max(1, CHUNK_BYTES // _largest_intermediate(self._program.jaxpr))
+
+    @property
+    def dim(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"Target(dim={self.dim})"
+
+    def raw_log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """What the user's function returns at one point."""
+        (value,) = jaxpr_as_fun(ClosedJaxpr(self._program.jaxpr, self._data))(z)
+        return value.astype(z.dtype)
+
+    def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """ln p(z) at one point. A NaN, or a +inf that no density has, counts as −inf: no mass there."""
+        value = self.raw_log_density(z)
+        return jnp.where(jnp.isnan(value) | (value == jnp.inf), -jnp.inf, value)
+
+    def log_density_of(self, draws: Float[Array, "draws dim"]) -> Float[Array, " draws"]:
+        """ln p at many points, in chunks that bound the memory."""
+        return map_chunked(self.log_density, draws, self.chunk)
+
+    def tree_flatten(self):
+        return (self._data,), (self._program, self.init, self.constrain, self.names, self.chunk)
+
+    @classmethod
+    def tree_unflatten(cls, static, children):
+        target = object.__new__(cls)
+        target._program, target.init, target.constrain, target.names, target.chunk = static
+        (target._data,) = children
+        return target
+
+
+class _Program:
+    """The traced log density. Hashed by identity: a target compiles once, however often it is fitted."""
+
+    def __init__(self, jaxpr: Any):
+        self.jaxpr = jaxpr
+
+
+@dataclasses.dataclass(frozen=True)
+class _StandardNormal:
+    dim: int
+
+    def __call__(self, key: Array) -> Float[Array, " dim"]:
+        return jax.random.normal(key, (self.dim,))
+
+
+@float64
+def _trace(log_density: LogDensity, dim: int) -> tuple[_Program, list[Array]]:
+    point = jax.ShapeDtypeStruct((dim,), jnp.float64)
+    try:
+        closed, shape = jax.make_jaxpr(log_density, return_shape=True)(point)
+    except Exception as error:  # whatever the user's code raises, in their words
+        raise ValueError(
+            f"log_density raised {type(error).__name__} when called with an array of shape ({dim},): "
+            f"{_first_line(error)}. Check `dim`, and that the function is written with jax.numpy."
+        ) from error
+    leaves = jax.tree.leaves(shape)
+    if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
+        found = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing"
+        raise ValueError(f"log_density must return one real number, got {found}; sum over the observations")
+    return _Program(closed.jaxpr), [jnp.asarray(value) for value in closed.consts]
+
+
+def _largest_intermediate(jaxpr: Any) -> int:
+    """Bytes of the largest array that the program makes for one draw."""
+    arrays = [v.aval for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "size")]
+    return max([512, *(a.size * a.dtype.itemsize for a in arrays)])
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else "no message"
+
+
+@counted_jit
+def _densities_at_starts(target: Target, key: Array) -> tuple[Array, Array]:
+    starts = jax.vmap(target.init)(jax.random.split(key, START_TRIES)).astype(jnp.float64)
+    return starts, map_chunked(target.raw_log_density, starts, target.chunk)
+
+
+@float64
+def validate_start(target: Target, key: Array) -> None:
+    """Refuse, before any work, a target whose log density is finite at none of its starting points."""
+    shape = jax.eval_shape(target.init, key).shape
+    if shape != (target.dim,):
+        raise ValueError(f"init must return an array of shape ({target.dim},), got {shape}")
+    try:
+        _, values = _densities_at_starts(target, key)
+        values = np.asarray(values)
+    except Exception as error:  # the user's code again, now with numbers (a callback into another language, say)
+        raise ValueError(
+            f"log_density raised {type(error).__name__} at the starting points: {_first_line(error)}"
+        ) from error
+    if np.isfinite(values).any():
+        return
+    if np.isnan(values).any():
+        cause = "NaN"
+        floats = [d for d in target._data if jnp.issubdtype(d.dtype, jnp.floating)]
+        remedy = (
+            "the data it uses contain NaN: remove, impute or mask them"
+            if any(np.isnan(d).any() for d in floats)
+            else "look for the log of a negative number, 0/0 or inf − inf in it"
+        )
+    else:
+        cause = "infinite"
+        remedy = "pass init= with starting points inside the support, or transform the parameters to all of R^d"
+    raise ValueError(f"log_density is {cause} at all {START_TRIES} starting points drawn from init; {remedy}")
