@@ -18,10 +18,10 @@ from boostvi._struct import replace, struct
 from boostvi.corrections.base import Correction
 from boostvi.directions.base import Direction, DirectionRule, Kind, active_gap, best_active
 from boostvi.directions.frank_wolfe import FrankWolfe
-from boostvi.families.base import Family
+from boostvi.families.base import Family, Params
 from boostvi.line import FreshEstimates, FreshLine, Line, along_table
 from boostvi.mixture import Mixture
-from boostvi.next_component.base import FirstComponent, NextComponent, Proposal
+from boostvi.next_component.base import FirstComponent, NextComponent
 from boostvi.step_sizes.base import RuleState, StepSize
 from boostvi.table import Table
 from boostvi.target import Target
@@ -87,7 +87,7 @@ def start(
     key, key_first, key_draws = sub_keys(key, 3)
     empty, table = _blank(family, target.dim, capacity, n_draws)
     proposal = clock("subproblem", parts.first, target, family, key_first)
-    _, mixture, table = clock("subproblem", _insert, target, empty, table, proposal, key_draws)
+    _, mixture, table = clock("subproblem", _insert, target, empty, table, proposal.params, key_draws)
     mixture = replace(mixture, weights=jnp.asarray(np.eye(1, capacity)[0]))
     state = State(jnp.asarray(0), mixture, table, parts.step_size.init(), jnp.asarray(jnp.inf), key)
     nan, one = jnp.asarray(jnp.nan), jnp.ones(())
@@ -104,7 +104,7 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
     if not parts.direction.lazy or _wants_component(parts.direction, state):
         # 3: s_t = argmin KL(s ‖ p/q_t), put into a free slot with weight 0
         proposal = clock("subproblem", parts.next_component, target, mixture, table, t, key_subproblem)
-        slot, mixture, table = clock("subproblem", _insert, target, mixture, table, proposal, key_draws)
+        slot, mixture, table = clock("subproblem", _insert, target, mixture, table, proposal.params, key_draws)
         evals, nonfinite, is_new = proposal.evals + table.n_draws, proposal.nonfinite, True
     else:
         slot, evals, nonfinite, is_new = _best_active(state), jnp.asarray(0), jnp.asarray(0), False
@@ -128,11 +128,9 @@ def _blank(family: Family, dim: int, capacity: int, n_draws: int) -> tuple[Mixtu
 
 
 @counted_jit
-def _insert(
-    target: Target, mixture: Mixture, table: Table, proposal: Proposal, key: Array
-) -> tuple[Array, Mixture, Table]:
+def _insert(target: Target, mixture: Mixture, table: Table, params: Params, key: Array) -> tuple[Array, Mixture, Table]:
     slot = mixtures.free_slot(mixture.weights)
-    mixture = mixtures.insert(mixture, slot, proposal.params)
+    mixture = mixtures.insert(mixture, slot, params)
     return slot, mixture, tables.record(table, target, mixture, slot, key)
 
 

@@ -25,7 +25,7 @@ from boostvi.mixture import Mixture
 from boostvi.progress import Progress
 from boostvi.recipes import RECIPES, Recipe
 from boostvi.result import Result
-from boostvi.target import Target, validate_start
+from boostvi.target import START_TRIES, Target, validate_start
 
 Elapsed = Callable[[], float]
 
@@ -163,7 +163,7 @@ def _start(plan: Recipe, parts: Parts, family: Family, target: Target, seed: int
     clock = Clock()
     key, n_draws = jax.random.key(seed), plan.draws_at(0)
     state, info = boosting.start(parts, target, family, FIRST_CAPACITY, n_draws, key, clock)
-    run = Run(plan, parts, seed, state, History(), state.mixture, 0, 0.0)
+    run = Run(plan, parts, seed, state, History(), state.mixture, START_TRIES, 0.0)
     return _recorded(run, target, state, info, 0, clock, elapsed)
 
 
@@ -192,7 +192,7 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
             "log_density is not finite at any draw of the first component; pass init= with better starting points, or "
             "another first= or family="
         )
-    table_elbo = -float(_table_objective(state))
+    table_elbo = -float(_table_objective(state.table, mixture.weights))
     seconds_evaluation = time.perf_counter() - begin
     evals = run.evals + int(info.evals) + extra + n
     history = run.history.append(
@@ -219,9 +219,9 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
 
 
 @counted_jit
-def _table_objective(state: State) -> jax.Array:
-    estimates = tables.estimates(state.table, state.mixture.weights)
-    return estimates.objective(estimates.x(state.mixture.weights))
+def _table_objective(table: tables.Table, weights: jax.Array) -> jax.Array:
+    estimates = tables.estimates(table, weights)
+    return estimates.objective(estimates.x(weights))
 
 
 def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:

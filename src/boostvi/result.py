@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from boostvi import diagnostics
@@ -144,7 +143,7 @@ class Result:
     def _constrained(self, draws: np.ndarray) -> Any:
         if self.target.constrain is None:
             return draws
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(self.target.constrain))(jnp.asarray(draws)))
+        return jax.tree.map(np.asarray, _constrain(self.target.constrain, draws))
 
     def summary(self) -> str:
         """Print, and return, where the fit stands and what it says about each parameter."""
@@ -196,6 +195,11 @@ def _flat(tree: Any) -> dict[str, np.ndarray]:
             label = f"{name}[{','.join(map(str, index))}]" if index else name
             columns[label] = np.asarray(leaf[(slice(None), *index)], dtype=np.float64)
     return columns
+
+
+@counted_jit(static_argnums=0)
+def _constrain(constrain: Any, draws: Any) -> Any:
+    return jax.vmap(constrain)(draws)
 
 
 @counted_jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -42,21 +43,27 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target
         )
     if not latents:
         raise ValueError("the model has no latent variables: every sample site is observed")
-    info = initialize_model(
-        key,
-        model,
-        init_strategy=init_to_uniform(radius=UNIFORM_RADIUS),
-        model_args=args,
-        model_kwargs=kwargs,
-        validate_grad=False,
-    )
+    _reject_nan_data(trace)
+    try:
+        info = initialize_model(
+            key,
+            model,
+            init_strategy=init_to_uniform(radius=UNIFORM_RADIUS),
+            model_args=args,
+            model_kwargs=kwargs,
+            validate_grad=False,
+        )
+    except RuntimeError as error:  # "Cannot find valid initial parameters"
+        raise ValueError(
+            "the model's log density is not finite anywhere NumPyro looked for starting values; check the data and the "
+            "supports of the sites"
+        ) from error
     start, unravel = ravel_pytree(info.param_info.z)
     potential, postprocess = info.potential_fn, info.postprocess_fn
 
     def init(key: jax.Array) -> jax.Array:
         return ravel_pytree(_prior_draw(model, args, kwargs, key, info.param_info.z))[0]
 
-    _reject_nan_data(trace)
     return Target(
         lambda z: -potential(unravel(z)),
         start.size,
@@ -83,16 +90,14 @@ def _is_latent(site: dict[str, Any]) -> bool:
 
 def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array, like: dict[str, Any]) -> dict:
     """One draw of the prior on the unconstrained space, in the shape of `like`."""
-    key_prior, key_uniform = jax.random.split(key)
 
     def improper_only(site):
         if _is_latent(site) and isinstance(site["fn"], numpyro.distributions.ImproperUniform):
             return init_to_uniform(site, radius=UNIFORM_RADIUS)
         return None
 
-    seeded = handlers.seed(model, key_prior)
+    seeded = handlers.seed(model, key)
     trace = handlers.trace(handlers.substitute(seeded, substitute_fn=improper_only)).get_trace(*args, **kwargs)
-    del key_uniform
     return {
         name: jnp.reshape(biject_to(trace[name]["fn"].support).inv(trace[name]["value"]), jnp.shape(value))
         for name, value in like.items()
@@ -107,7 +112,10 @@ def _reject_nan_data(trace: Any) -> None:
         if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
             continue
         missing = int(np.isnan(np.asarray(value)).sum())
-        if missing and bool(jnp.isnan(jnp.sum(site["fn"].log_prob(value)))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPyro warns of the very NaN that is being looked for
+            masked = missing and bool(jnp.isfinite(jnp.sum(site["fn"].log_prob(value))))
+        if missing and not masked:
             raise ValueError(
                 f"observed site {name!r} has {missing} NaN values; remove or impute them, or mask them with "
                 "numpyro.handlers.mask"

@@ -21,6 +21,8 @@ from boostvi.next_component.search import _best, name_to_optimiser, search
 from boostvi.next_component.starts import from_prior
 from boostvi.target import Target
 
+START_FACTOR = 8
+"""Starting points evaluated per start that is used, so that the ones used have a finite log density."""
 MIN_CURVATURE = 1e-8
 """Smallest |eigenvalue| of the Hessian at the mode, relative to the largest: a flat direction gets a finite spread."""
 
@@ -68,7 +70,7 @@ class LaplaceApproximation(FirstComponent):
 
     def __call__(self, target, family, key):
         key_starts, key_family, key_select, key_polish = sub_keys(key, 4)
-        fits, evals = [], 0
+        fits, evals = [], START_FACTOR * self.n_starts
         for start in _finite_starts(target, key_starts, self.n_starts):
             found = minimise(lambda z: _loss_and_gradient(target, z), start, self.max_iterations)
             fits.append(_gaussian_at(target, family, jnp.asarray(found.x), key_family))
@@ -108,7 +110,7 @@ def _starting_components(target: Target, family: Family, key: Array, n: int) -> 
 
 def _finite_starts(target: Target, key: Array, n: int) -> Float[np.ndarray, "n dim"]:
     """n starting points with a finite log density (fewer when few have one)."""
-    starts, values = _starts(target, key, 8 * n)
+    starts, values = _starts(target, key, START_FACTOR * n)
     finite = np.flatnonzero(np.isfinite(values))[:n]
     return np.asarray(starts)[np.resize(finite if finite.size else np.arange(n), n)]
 
