@@ -120,16 +120,15 @@ def draw(
     last = mixture.capacity - 1 - jnp.argmax((weights > 0)[::-1])
     slots = jnp.minimum(jnp.searchsorted(jnp.cumsum(weights), points * jnp.sum(weights), side="right"), last)
 
-    def one(slot_and_key):
-        slot, key = slot_and_key
-        noise = mixture.family.noise(key, mixture.dim)
+    def one(slot_and_noise):
+        slot, noise = slot_and_noise
         z, own = mixture.family.sample_and_log_prob(component(mixture, slot), noise)
         terms = log_components(mixture, z).at[slot].set(own)
         return z, jax.nn.logsumexp(log_weights(weights) + terms)
 
     bytes_each = sum(leaf.nbytes for leaf in jax.tree.leaves(mixture.params)) // mixture.capacity
     chunk = max(1, GATHER_BYTES // bytes_each)
-    return map_chunked(one, (slots, jax.random.split(key_noise, n)), chunk)
+    return map_chunked(one, (slots, mixture.family.noise(key_noise, (n, mixture.dim))), chunk)
 
 
 @counted_jit(static_argnums=2)

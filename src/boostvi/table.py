@@ -51,7 +51,7 @@ def empty(dim: int, capacity: int, n_draws: int) -> Table:
 def record(table: Table, target: Target, mixture: Mixture, slot: Int[Array, ""], key: Array) -> Table:
     """Draw from the component in `slot`, evaluate ln p there once, and fill its row and column."""
     family, params = mixture.family, mixtures.component(mixture, slot)
-    noise = jax.vmap(lambda k: family.noise(k, mixture.dim))(jax.random.split(key, table.n_draws))
+    noise = family.noise(key, (table.n_draws, mixture.dim))
     draws, own = jax.vmap(family.sample_and_log_prob, in_axes=(None, 0))(params, noise)
     all_draws = table.draws.at[slot].set(draws)
     column = jax.vmap(jax.vmap(family.log_prob, in_axes=(None, 0)), in_axes=(0, None))(mixture.params, draws)

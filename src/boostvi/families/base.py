@@ -19,7 +19,7 @@ class Family(ABC):
     """A reparameterisable family. A new one writes `sample` and `log_prob`; the rest has defaults.
 
     The default parameters are a location and a positive scale per coordinate, the default noise N(0, 1)^d; a family
-    with others overrides `init` or `noise`. Everything here is for one component and one draw: the library vmaps.
+    with others overrides `init` or `noise`. `sample` and `log_prob` take one component and one draw: the library vmaps.
     """
 
     name: ClassVar[str]
@@ -33,9 +33,9 @@ class Family(ABC):
     def log_prob(self, params: Params, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """Normalised log density at z."""
 
-    def noise(self, key: Array, dim: int) -> Any:
-        """Parameter-free randomness of one draw."""
-        return jax.random.normal(key, (dim,))
+    def noise(self, key: Array, shape: tuple[int, ...]) -> Any:
+        """Parameter-free randomness of `shape[:-1]` draws of dimension `shape[-1]`."""
+        return jax.random.normal(key, shape)
 
     def init(self, key: Array, loc: Float[Array, " dim"], scale: Float[Array, " dim"]) -> Params:
         """A component at `loc` with that scale in each coordinate; `key` breaks symmetries where there are any."""

@@ -19,8 +19,8 @@ class DiagonalLaplace(Family):
     name = "diagonal-laplace"
     unit_sd = math.sqrt(2.0)
 
-    def noise(self, key, dim):
-        return jax.random.laplace(key, (dim,))
+    def noise(self, key, shape):
+        return jax.random.laplace(key, shape)
 
     def sample(self, params, noise):
         return params["loc"] + to_scale(params["raw_scale"]) * noise

@@ -27,8 +27,8 @@ class DiagonalStudentT(Family):
     def unit_sd(self) -> float:  # type: ignore[override]
         return math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else 1.0
 
-    def noise(self, key, dim):
-        return jax.random.t(key, self.df, (dim,))
+    def noise(self, key, shape):
+        return jax.random.t(key, self.df, shape)
 
     def sample(self, params, noise):
         return params["loc"] + to_scale(params["raw_scale"]) * noise

@@ -26,8 +26,8 @@ class LowRankNormal(Family):
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
             raise ValueError(f"rank must be a positive integer, got {self.rank!r}")
 
-    def noise(self, key, dim):
-        return jax.random.normal(key, (dim + self.rank,))
+    def noise(self, key, shape):
+        return jax.random.normal(key, (*shape[:-1], shape[-1] + self.rank))
 
     def init(self, key, loc, scale):
         factor = SYMMETRY_BREAKING * jax.random.normal(key, (loc.size, self.rank))

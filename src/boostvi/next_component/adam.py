@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from boostvi._jit import counted_jit
 from boostvi._struct import check, static, struct
-from boostvi.next_component.base import Objective, noise_batch
+from boostvi.next_component.base import Objective
 
 
 @struct
@@ -51,7 +51,7 @@ def _climb(adam: Adam, objective: Objective, starts: Any, key: Array) -> tuple[A
     def climb(start, key):
         def iterate(carry, key):
             variables, memory = carry
-            noise = noise_batch(objective.family, key, objective.target.dim, adam.draws)
+            noise = objective.family.noise(key, (adam.draws, objective.target.dim))
             gradient, nonfinite = objective.gradient(variables, noise)
             update, memory = rule.update(gradient, memory)
             return (optax.apply_updates(variables, update), memory), nonfinite

@@ -68,11 +68,6 @@ class Objective(Protocol):
         """The objective on a batch of draws, differentiable."""
 
 
-def noise_batch(family: Family, key: Array, dim: int, n: int) -> Any:
-    """The noise of n draws."""
-    return jax.vmap(lambda k: family.noise(k, dim))(jax.random.split(key, n))
-
-
 def pathwise(
     residual: Any, family: Family, params: Params, noise: Any, chunk: int
 ) -> tuple[Float[Array, "draws dim"], Float[Array, " draws"], Float[Array, "draws dim"], Int[Array, ""]]:

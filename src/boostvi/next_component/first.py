@@ -105,7 +105,7 @@ def elbo(target: Target, family: Family) -> EntropicObjective:
 
 @counted_jit(static_argnums=(1, 3))
 def _starting_components(target: Target, family: Family, key: Array, n: int) -> Params:
-    return from_prior(target, family, jax.random.split(key, n))
+    return from_prior(target, family, key, n)
 
 
 def _finite_starts(target: Target, key: Array, n: int) -> Float[np.ndarray, "n dim"]:

@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from boostvi._jit import counted_jit
 from boostvi._struct import check, static, struct
-from boostvi.next_component.base import Objective, noise_batch
+from boostvi.next_component.base import Objective
 
 FORBIDDEN = 1e100
 """Stands for an infinite loss: the line search steps back from it."""
@@ -39,7 +39,7 @@ class LBFGS:
 
     def maximise(self, objective: Objective, starts: Any, key: Array) -> tuple[Any, int, int]:
         """Optimised variables from each start (stacked), target evaluations, draws left out (none: see FORBIDDEN)."""
-        noise = noise_batch(objective.family, key, objective.target.dim, self.draws)
+        noise = objective.family.noise(key, (self.draws, objective.target.dim))
         ends, evals = [], 0
         for i in range(jax.tree.leaves(starts)[0].shape[0]):
             flat, unravel = ravel_pytree(jax.tree.map(lambda leaf, i=i: leaf[i], starts))

@@ -23,5 +23,5 @@ class RandomComponent(NextComponent):
 
 @counted_jit(static_argnums=1)
 def _random(target, family, key):
-    params = jax.tree.map(lambda leaf: leaf[0], from_prior(target, family, key[None]))
+    params = jax.tree.map(lambda leaf: leaf[0], from_prior(target, family, key, 1))
     return Proposal(params, jnp.asarray(jnp.nan), jnp.asarray(0), jnp.asarray(0))

@@ -14,7 +14,7 @@ from boostvi._struct import check, static, struct
 from boostvi.families.base import Family, Params
 from boostvi.mixture import Mixture
 from boostvi.next_component.adam import Adam
-from boostvi.next_component.base import NextComponent, noise_batch, pathwise
+from boostvi.next_component.base import NextComponent, pathwise
 from boostvi.next_component.search import name_to_optimiser, search
 from boostvi.next_component.starts import check_starts, starting_components
 from boostvi.target import Target
@@ -78,7 +78,7 @@ def _prepare(rule: ResidualElbo, target: Target, mixture: Mixture, table: Any, t
     bound = noise = None
     if rule.min_entropy is not None:
         bound = jnp.asarray(rule.min_entropy, jnp.float64)
-        noise = noise_batch(mixture.family, key_entropy, target.dim, ENTROPY_DRAWS)
+        noise = mixture.family.noise(key_entropy, (ENTROPY_DRAWS, target.dim))
     starts = starting_components(rule.starts, rule.n_starts, target, mixture, table, key_starts)
     return EntropicObjective(target, mixture, weight, bound, noise, mixture.family), starts
 

@@ -12,7 +12,7 @@ from boostvi._jit import counted_jit, sub_keys
 from boostvi._struct import look_up
 from boostvi.families.base import Params
 from boostvi.next_component.adam import Adam
-from boostvi.next_component.base import Objective, Proposal, noise_batch
+from boostvi.next_component.base import Objective, Proposal
 from boostvi.next_component.lbfgs import LBFGS
 
 OPTIMISERS = {cls.name: cls for cls in (Adam, LBFGS)}
@@ -40,7 +40,7 @@ def search(objective: Objective, starts: Params, optimiser: Any, selection_draws
 
 @counted_jit(static_argnums=3)
 def _best(objective: Objective, variables: Any, key: Array, draws: int) -> tuple[Params, Array]:
-    noise = noise_batch(objective.family, key, objective.target.dim, draws)
+    noise = objective.family.noise(key, (draws, objective.target.dim))
     values = jax.lax.map(lambda v: objective.value(v, noise), variables)
     best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
     return objective.component(jax.tree.map(lambda leaf: leaf[best], variables)), values[best]
