@@ -1,0 +1,69 @@
+"""Shared set-up: a compilation cache for the session, and targets with known answers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import boostvi as bv
+from boostvi import table as tables
+from boostvi.families import DiagonalNormal
+from boostvi.mixture import Mixture
+from boostvi.table import Table
+
+_record = jax.jit(tables.record)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory):
+    """Tests fit the same small models again and again: compile each program once per session."""
+    shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in __import__("os").environ else None
+    folder = (shared or tmp_path_factory.getbasetemp()) / "jax-cache"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture
+def x64():
+    """64-bit arithmetic for tests that call the library's internals directly."""
+    with jax.enable_x64(True):
+        yield
+
+
+def gaussian_mixture(weights, means, scales, shift: float = 0.0) -> bv.Target:
+    """A normalised mixture of diagonal Normals (log Z = shift), started from a wide Normal around its centre."""
+    weights, means, scales = (np.asarray(a, dtype=np.float64) for a in (weights, means, scales))
+    spread = np.abs(means).max() + 1.0
+
+    def log_density(z):
+        inside = jnp.sum(norm.logpdf(z, means, scales), axis=-1)
+        return jax.nn.logsumexp(jnp.log(weights) + inside) + shift
+
+    return bv.Target(log_density, means.shape[1], lambda key: spread * jax.random.normal(key, (means.shape[1],)))
+
+
+@pytest.fixture(scope="session")
+def bimodal() -> bv.Target:
+    """0.3·N(−3, 0.7²) + 0.7·N(2, 1) in one dimension; log Z = 0."""
+    return gaussian_mixture([0.3, 0.7], [[-3.0], [2.0]], [[0.7], [1.0]])
+
+
+def tabulate(
+    target: bv.Target, means, scales, n_draws: int = 200, *, capacity: int | None = None, seed: int = 0
+) -> tuple[Mixture, Table]:
+    """Diagonal Normals in the first slots, all of weight 0, and the table of their draws. Call it in a 64-bit scope."""
+    means, scales = (jnp.asarray(a, dtype=jnp.float64) for a in (means, scales))
+    count, dim = means.shape
+    spare = (capacity or count) - count
+    means, scales = jnp.pad(means, ((0, spare), (0, 0))), jnp.pad(scales, ((0, spare), (0, 0)), constant_values=1.0)
+    family = DiagonalNormal()
+    mixture = Mixture(family.init(jax.random.key(0), means, scales), jnp.zeros(count + spare), family)
+    table = tables.empty(dim, count + spare, n_draws)
+    for slot in range(count):
+        table = _record(table, target, mixture, jnp.asarray(slot), jax.random.fold_in(jax.random.key(seed), slot))
+    return mixture, table

@@ -1,0 +1,261 @@
+"""The mixture: densities against scipy, draws against their moments, slots, tracing, and honest own densities."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from boostvi import Mixture
+from boostvi import mixture as mixtures
+from boostvi.families import DiagonalLaplace, DiagonalNormal, FullRankNormal
+from boostvi.families.base import to_raw
+
+WEIGHTS = np.array([0.0, 0.5, 0.3, 0.0, 0.2])  # two of five slots are free
+LOCS = np.array([[9.0, 9.0], [-2.0, 0.5], [1.5, -1.0], [-9.0, 9.0], [4.0, 3.0]])
+SCALES = np.array([[1.0, 1.0], [0.5, 2.0], [1.0, 0.3], [1.0, 1.0], [0.8, 1.2]])
+SCIPY = {"diagonal-normal": scipy.stats.norm, "diagonal-laplace": scipy.stats.laplace}
+UNIT_VARIANCE = {"diagonal-normal": 1.0, "diagonal-laplace": 2.0}
+
+
+def make(family, weights=WEIGHTS) -> Mixture:
+    with jax.enable_x64(True):
+        raw = np.asarray(to_raw(jnp.asarray(SCALES)))
+    return Mixture({"loc": LOCS, "raw_scale": raw}, np.asarray(weights), family)
+
+
+def moments(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the mixture."""
+    mean = WEIGHTS @ LOCS
+    within = np.diag(UNIT_VARIANCE[name] * WEIGHTS @ SCALES**2)
+    return mean, within + (WEIGHTS * (LOCS - mean).T) @ (LOCS - mean)
+
+
+@pytest.fixture(params=[DiagonalNormal(), DiagonalLaplace()], ids=lambda family: family.name)
+def mixture(request) -> Mixture:
+    return make(request.param)
+
+
+def reference_log_prob(mixture: Mixture, z: np.ndarray) -> np.ndarray:
+    if mixture.family.name == "diagonal-laplace":  # scipy's own logpdf underflows in the tails
+        terms = -np.abs(z[..., None, :] - LOCS) / SCALES - np.log(2 * SCALES)
+    else:
+        terms = scipy.stats.norm.logpdf(z[..., None, :], LOCS, SCALES)
+    terms = terms.sum(axis=-1)
+    return scipy.special.logsumexp(terms, b=WEIGHTS, axis=-1)
+
+
+@pytest.mark.parametrize("shape", [(2,), (7, 2), (3, 4, 2), (0, 2)])
+def test_log_prob_is_scipys_at_any_shape(mixture, shape):
+    z = 4.0 * np.random.default_rng(0).normal(size=shape)
+    value = mixture.log_prob(z)
+    assert isinstance(value, np.ndarray)
+    assert value.dtype == np.float64
+    assert value.shape == shape[:-1]
+    np.testing.assert_allclose(value, reference_log_prob(mixture, z), rtol=1e-12, atol=1e-12)
+
+
+def test_log_prob_far_out_is_finite(mixture):
+    z = np.array([1e3, -1e3])
+    np.testing.assert_allclose(mixture.log_prob(z), reference_log_prob(mixture, z), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 1), ()])
+def test_log_prob_refuses_another_dimension(mixture, shape):
+    with pytest.raises(ValueError, match=r"shape \(\.\.\., 2\)"):
+        mixture.log_prob(np.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 4, 2)])
+def test_log_prob_inside_jit_and_grad(mixture, shape):
+    z = np.random.default_rng(1).normal(size=shape)
+    with jax.enable_x64(True):
+        value = jax.jit(mixture.log_prob)(jnp.asarray(z))
+        assert isinstance(value, jax.Array)
+        np.testing.assert_allclose(value, reference_log_prob(mixture, z), rtol=1e-10)
+        gradient = jax.grad(lambda z: mixture.log_prob(z).sum())(jnp.asarray(z))
+    step = 1e-6
+    for axis in range(2):
+        shift = step * np.eye(2)[axis]
+        slope = (reference_log_prob(mixture, z + shift) - reference_log_prob(mixture, z - shift)) / (2 * step)
+        np.testing.assert_allclose(gradient[..., axis], slope, rtol=1e-6, atol=1e-7)
+
+
+def test_log_prob_traced_in_single_precision_stays_single(mixture):
+    """Inside a user's float32 program it joins that program."""
+    z = np.random.default_rng(2).normal(size=(6, 2)).astype(np.float32)
+    value = jax.jit(mixture.log_prob)(jnp.asarray(z))
+    assert value.dtype == jnp.float32
+    np.testing.assert_allclose(value, reference_log_prob(mixture, z.astype(np.float64)), rtol=2e-5, atol=2e-5)
+
+
+def test_gradient_is_finite_with_free_slots(mixture):
+    """ln 0 of a free slot must not reach the gradient, neither in z nor in the weights."""
+    with jax.enable_x64(True):
+        z = jnp.asarray([0.3, 0.2])
+        free = jax.grad(lambda w: mixtures.log_prob(Mixture(mixture.params, w, mixture.family), z))(jnp.asarray(WEIGHTS))
+    assert np.isfinite(free).all()
+    density = np.exp(reference_log_prob(mixture, np.asarray(z)))
+    expected = SCIPY[mixture.family.name].pdf(np.asarray(z), LOCS, SCALES).prod(axis=-1) / density
+    np.testing.assert_allclose(free[WEIGHTS > 0], expected[WEIGHTS > 0], rtol=1e-10)
+
+
+def test_sample_moments(mixture):
+    n = 40_000
+    draws = mixture.sample(n, seed=3)
+    assert draws.shape == (n, 2)
+    assert draws.dtype == np.float64
+    mean, covariance = moments(mixture.family.name)
+    assert_moments(draws, mean, covariance)
+
+
+def assert_moments(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
+    """First and second moments within 5 standard errors."""
+    n = draws.shape[0]
+    error = np.abs(draws.mean(axis=0) - mean)
+    assert (error < 5 * np.sqrt(np.diag(covariance) / n)).all()
+    products = np.einsum("ni,nj->nij", draws - mean, draws - mean)
+    assert (np.abs(products.mean(axis=0) - covariance) < 5 * products.std(axis=0) / np.sqrt(n)).all()
+
+
+def test_sample_is_decided_by_its_seed(mixture):
+    np.testing.assert_array_equal(mixture.sample(50, seed=1), mixture.sample(50, seed=1))
+    assert not np.isin(mixture.sample(50, seed=1), mixture.sample(50, seed=2)).any()
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.0, True, "10", None])
+def test_sample_refuses_a_bad_number(mixture, n):
+    with pytest.raises(ValueError, match="n must be a positive integer"):
+        mixture.sample(n)
+
+
+def test_active_is_the_same_distribution(mixture):
+    active = mixture.active()
+    np.testing.assert_array_equal(active.weights, [0.5, 0.3, 0.2])
+    np.testing.assert_array_equal(active.params["loc"], LOCS[[1, 2, 4]])
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(active))
+    assert (mixture.n_active, mixture.capacity, active.n_active, active.capacity) == (3, 5, 3, 3)
+    z = np.random.default_rng(4).normal(size=(20, 2))
+    np.testing.assert_allclose(active.log_prob(z), mixture.log_prob(z), rtol=1e-13)
+
+
+@pytest.mark.usefixtures("x64")
+class TestSlots:
+    def test_an_empty_mixture_has_free_slots_only(self):
+        mixture = mixtures.empty(DiagonalNormal(), 3, 4)
+        assert (mixture.dim, mixture.capacity, mixture.n_active) == (3, 4, 0)
+        assert np.isfinite(mixtures.log_components(mixture, jnp.zeros(3))).all()
+
+    @pytest.mark.parametrize(
+        ("weights", "slot"), [([0.0, 0.0], 0), ([1.0, 0.0], 1), ([0.3, 0.0, 0.7, 0.0], 1), ([0.0, 1.0], 0)]
+    )
+    def test_free_slot_is_the_first_of_weight_zero(self, weights, slot):
+        assert int(mixtures.free_slot(jnp.asarray(weights))) == slot
+
+    def test_insert_replaces_one_component_and_no_weight(self):
+        mixture = make(DiagonalNormal())
+        new = {"loc": jnp.asarray([0.1, 0.2]), "raw_scale": jnp.asarray([0.3, 0.4])}
+        after = mixtures.insert(jax.tree.map(jnp.asarray, mixture), jnp.asarray(3), new)
+        np.testing.assert_array_equal(after.weights, WEIGHTS)
+        for name, value in mixtures.component(after, 3).items():
+            np.testing.assert_array_equal(value, new[name])
+        others = [0, 1, 2, 4]
+        np.testing.assert_array_equal(after.params["loc"][jnp.asarray(others)], LOCS[others])
+
+    def test_log_weights(self):
+        np.testing.assert_array_equal(mixtures.log_weights(jnp.asarray([0.0, 1.0])), [-np.inf, 0.0])
+
+
+@pytest.mark.usefixtures("x64")
+class TestDraw:
+    n = 20_000
+
+    @pytest.fixture
+    def mixture(self, mixture) -> Mixture:
+        return jax.tree.map(jnp.asarray, mixture)
+
+    @pytest.mark.parametrize("stratified", [True, False])
+    def test_moments_and_density(self, mixture, stratified):
+        z, log_q = mixtures.draw(mixture, jnp.asarray(WEIGHTS), jax.random.key(0), self.n, stratified)
+        assert_moments(np.asarray(z), *moments(mixture.family.name))
+        np.testing.assert_allclose(log_q, reference_log_prob(mixture, np.asarray(z)), rtol=1e-9, atol=1e-9)
+
+    @staticmethod
+    def labels(stratified: bool, n: int) -> np.ndarray:
+        """Which of five far-apart components each draw came from."""
+        far = Mixture(
+            {"loc": 100.0 * jnp.arange(5.0)[:, None], "raw_scale": jnp.zeros((5, 1))}, WEIGHTS, DiagonalNormal()
+        )
+        z, _ = mixtures.draw(far, jnp.asarray(WEIGHTS), jax.random.key(1), n, stratified)
+        return np.rint(np.asarray(z)[:, 0] / 100.0).astype(int)
+
+    def test_strata_follow_the_weights(self):
+        """One point in each of n equal intervals: every count is within 1 of n·w at each of its two ends."""
+        counts = np.bincount(self.labels(True, 1001), minlength=5)
+        assert (np.abs(counts - 1001 * WEIGHTS) <= 2).all()
+        assert (counts[WEIGHTS == 0] == 0).all()
+
+    def test_plain_draws_are_multinomial(self):
+        counts = np.bincount(self.labels(False, 10_000), minlength=5)
+        assert (counts[WEIGHTS == 0] == 0).all()
+        active = WEIGHTS > 0
+        assert scipy.stats.chisquare(counts[active], 10_000 * WEIGHTS[active]).pvalue > 1e-4
+        # Independent draws come in no order; strata do.
+        assert (np.diff(self.labels(False, 100)) < 0).any()
+
+    def test_other_weights_than_the_mixtures_own(self):
+        alone = jnp.asarray([0.0, 0.0, 0.0, 0.0, 1.0])
+        z, log_q = mixtures.draw(jax.tree.map(jnp.asarray, make(DiagonalNormal())), alone, jax.random.key(2), 500)
+        expected = scipy.stats.norm.logpdf(np.asarray(z), LOCS[4], SCALES[4]).sum(axis=-1)
+        np.testing.assert_allclose(log_q, expected, rtol=1e-10)
+
+    def test_weights_that_sum_to_less_lose_nothing(self):
+        """Rounding may leave Σw below 1; no draw may fall behind the last active slot."""
+        short = jnp.asarray([0.0, 0.5, 0.5 - 1e-9, 0.0, 0.0])
+        z, _ = mixtures.draw(jax.tree.map(jnp.asarray, make(DiagonalNormal())), short, jax.random.key(3), 4000)
+        assert np.abs(np.asarray(z)).max() < 9.0 - 1.0  # the free slots sit at ±9
+
+    def test_chunks_change_nothing(self, monkeypatch, mixture):
+        whole = mixtures.draw(mixture, jnp.asarray(WEIGHTS), jax.random.key(4), 1000)
+        monkeypatch.setattr(mixtures, "GATHER_BYTES", 2**10)
+        parts = mixtures.draw(mixture, jnp.asarray(WEIGHTS), jax.random.key(4), 1000)
+        np.testing.assert_allclose(parts[0], whole[0], rtol=1e-13)
+        np.testing.assert_allclose(parts[1], whole[1], rtol=1e-10)
+
+
+def covariance_of_condition(number: float, dim: int):
+    """A component whose covariance has this condition number, rotated at random."""
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
+    covariance = (rotation * np.geomspace(1.0, number, dim) / np.sqrt(number)) @ rotation.T
+    return FullRankNormal().from_gaussian(
+        jax.random.key(0), jnp.zeros(dim), jnp.asarray(0.5 * (covariance + covariance.T))
+    )
+
+
+def long_chain(dim: int):
+    """Each coordinate ten times the sum of those before it, plus noise: a solve doubles its rounding at every row."""
+    return {"loc": jnp.zeros(dim), "raw_scale": jnp.zeros(dim), "lower": jnp.tril(jnp.full((dim, dim), 10.0), -1)}
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("make_params", "size", "solvable"), [(covariance_of_condition, 1e12, True), (long_chain, None, False)]
+)
+def test_an_ill_conditioned_component_invents_no_density(make_params, size, solvable):
+    """The mean of −ln s over its own draws is its entropy, (d/2)(1 + ln 2π) + ln det L, to d/2 of variance per draw.
+
+    In the second case solving for the noise loses everything: there the draw's own noise is what keeps it right.
+    """
+    family, n = FullRankNormal(), 4000
+    params = make_params(size, 6) if size else make_params(40)
+    dim = params["loc"].size
+    mixture = Mixture(jax.tree.map(lambda leaf: leaf[None], params), jnp.ones(1), family)
+    z, log_q = mixtures.draw(mixture, mixture.weights, jax.random.key(1), n)
+    scale = np.asarray(jax.nn.softplus(params["raw_scale"]))
+    entropy = 0.5 * dim * (1.0 + np.log(2 * np.pi)) + np.log(scale).sum()
+    error = np.sqrt(0.5 * dim / n)
+    assert abs(-np.mean(log_q) - entropy) < 4 * error
+    assert (abs(-np.mean(mixtures.log_prob(mixture, z)) - entropy) < 4 * error) == solvable
