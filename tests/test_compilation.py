@@ -106,7 +106,9 @@ def test_other_hyperparameters_compile_nothing(target, make):
 def test_int_and_float_hyperparameters_share_a_program(target):
     bv.fit(target, **BUDGET, **RANDOM, step_size=ShortStep(curvature=2.0), max_steps=1)
     for same in (2, np.float64(2.0)):
-        counts = traced(lambda v=same: bv.fit(target, **BUDGET, **RANDOM, step_size=ShortStep(curvature=v), max_steps=1))
+        counts = traced(
+            lambda v=same: bv.fit(target, **BUDGET, **RANDOM, step_size=ShortStep(curvature=v), max_steps=1)
+        )
         assert counts.total() <= 1  # of the step itself, at the most
 
 

@@ -96,7 +96,9 @@ def test_gradient_is_finite_with_free_slots(mixture):
     """ln 0 of a free slot must not reach the gradient, neither in z nor in the weights."""
     with jax.enable_x64(True):
         z = jnp.asarray([0.3, 0.2])
-        free = jax.grad(lambda w: mixtures.log_prob(Mixture(mixture.params, w, mixture.family), z))(jnp.asarray(WEIGHTS))
+        free = jax.grad(lambda w: mixtures.log_prob(Mixture(mixture.params, w, mixture.family), z))(
+            jnp.asarray(WEIGHTS)
+        )
     assert np.isfinite(free).all()
     density = np.exp(reference_log_prob(mixture, np.asarray(z)))
     expected = SCIPY[mixture.family.name].pdf(np.asarray(z), LOCS, SCALES).prod(axis=-1) / density

@@ -176,7 +176,9 @@ def test_growing_draws_are_counted(target, counter):
 def test_blended_pairwise_skips_subproblems(target, counter, by_phase):
     """While weight moves among the components, a step costs nothing but the fresh draws of its ELBO."""
     before = counter.calls
-    result = bv.fit(target, **RANDOM, **BUDGET, step_size="exact", direction=BlendedPairwise(patience=0.1), max_steps=12)
+    result = bv.fit(
+        target, **RANDOM, **BUDGET, step_size="exact", direction=BlendedPairwise(patience=0.1), max_steps=12
+    )
     assert result.evals == counter.calls - before
     kinds = result.history["kind"][1:]
     spent = np.diff(result.history["evals"])

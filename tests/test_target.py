@@ -108,7 +108,7 @@ class TestStart:
 
     def test_starts_outside_the_support_are_refused(self):
         target = bv.Target(lambda z: jnp.where(z[0] > 40.0, 0.0, -jnp.inf), 1)
-        with pytest.raises(ValueError, match="infinite at all 64 starting points.*init="):
+        with pytest.raises(ValueError, match=r"infinite at all 64 starting points.*init="):
             validate_start(target, jax.random.key(0))
 
     def test_init_of_another_shape_is_refused(self):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 
 T = TypeVar("T")
 
@@ -23,7 +24,25 @@ def struct(cls: type[T]) -> type[T]:
     Plain fields are leaves: a Python float in one is *traced*, so another value of it compiles nothing anew
     and can be vmapped over. Fields made with `static` are compiled in.
     """
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(cls)
+    data = tuple(field.name for field in fields if not field.metadata.get("static", False))
+    meta = tuple(field.name for field in fields if field.metadata.get("static", False))
+
+    # Not `register_dataclass`: its tree structures compare equal for any two classes with as many fields, and a jitted
+    # function may then run the program that was compiled for the other class.
+    def flatten(one):
+        return tuple(getattr(one, name) for name in data), tuple(getattr(one, name) for name in meta)
+
+    def flatten_with_keys(one):
+        children, aux = flatten(one)
+        return tuple((jax.tree_util.GetAttrKey(n), c) for n, c in zip(data, children, strict=True)), aux
+
+    def unflatten(aux, children):
+        return cls(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
 
 
 replace = dataclasses.replace
@@ -31,7 +50,7 @@ replace = dataclasses.replace
 
 def check(argument: str, value: Any, ok: Callable[[Any], bool], wanted: str) -> None:
     """Raise ValueError unless `ok(value)`; traced values (inside jit or vmap) are left alone."""
-    if isinstance(value, bool) or (isinstance(value, (int, float)) and not ok(value)):
+    if isinstance(value, (bool, str)) or (isinstance(value, (int, float, np.number)) and not ok(value)):
         raise ValueError(f"{argument} must be {wanted}, got {value!r}")
 
 

@@ -101,6 +101,11 @@ class TableEstimates:
     def divergence(self, x_new: Float[Array, " draws"], x: Float[Array, " draws"], log_x: Float[Array, " draws"]):
         """D = mean[ x' ln(x'/x) − x' + x ] ≥ 0, an estimate of KL(q_{w'}‖q_w)."""
         terms = xlogy(x_new, x_new) - jnp.where(x_new == 0.0, 0.0, x_new * log_x) - x_new + x
+        # Near x the four terms cancel; with u = x'/x − 1 what is left, x u²/2, keeps its digits.
+        u = jnp.where(x > 0.0, (x_new - x) / jnp.where(x > 0.0, x, 1.0), 1.0)
+        near = jnp.abs(u) < 0.5
+        u = jnp.where(near, u, 0.0)
+        terms = jnp.where(near, x * ((1.0 + u) * jnp.log1p(u) - u), terms)
         return jnp.sum(self.share * jnp.maximum(terms, 0.0))
 
     def distance(self, weights: Float[Array, " slots"], slot: Int[Array, ""], kind: str) -> Float[Array, ""]:

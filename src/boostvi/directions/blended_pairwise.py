@@ -30,7 +30,7 @@ class BlendedPairwise(DirectionRule):
         check("patience", self.patience, lambda v: v > 0, "positive")
 
     def wants_component(self, gradients, weights, gain):
-        return active_gap(gradients, weights) <= self.patience * gain
+        return (gain <= 0.0) | (active_gap(gradients, weights) <= self.patience * gain)
 
     def __call__(self, gradients, weights, slot):
         is_new = weights[slot] == 0.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+
 from boostvi._struct import struct
-from boostvi.directions.base import DirectionRule, Kind, make_direction, vertex, worst_active
+from boostvi.directions.base import NO_SLOT, DirectionRule, Kind, make_direction, vertex, worst_active
 
 
 @struct
@@ -15,4 +17,4 @@ class Pairwise(DirectionRule):
     def __call__(self, gradients, weights, slot):
         worst = worst_active(gradients, weights)
         delta = vertex(slot, weights) - vertex(worst, weights)
-        return make_direction(gradients, delta, weights[worst], Kind.PAIRWISE, worst)
+        return make_direction(gradients, delta, weights[worst], Kind.PAIRWISE, jnp.where(worst == slot, NO_SLOT, worst))
