@@ -25,7 +25,7 @@ def struct(cls: type[T]) -> type[T]:
     and can be vmapped over. Fields made with `static` are compiled in.
     """
     cls = dataclasses.dataclass(frozen=True)(cls)
-    fields = dataclasses.fields(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     data = tuple(field.name for field in fields if not field.metadata.get("static", False))
     meta = tuple(field.name for field in fields if field.metadata.get("static", False))
 

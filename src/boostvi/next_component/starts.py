@@ -27,8 +27,7 @@ def check_starts(starts: tuple[str, ...]) -> None:
 
 def from_prior(target: Target, family: Family, key: Array, n: int) -> Params:
     """n components located by `target.init`, with scales softplus(N(0, 1)) as in the authors' code."""
-    key_scale, *keys = jax.random.split(key, n + 1)
-    keys = jnp.stack(keys)
+    key_scale, keys = jax.random.fold_in(key, n), jax.random.split(key, n)
     locs = jax.vmap(target.init)(keys).astype(jnp.float64)
     scales = jax.nn.softplus(jax.random.normal(key_scale, (n, target.dim)))
     return jax.vmap(family.init)(keys, locs, scales)
@@ -39,11 +38,11 @@ def from_residual(mixture: Mixture, table: Table, key: Array, n: int) -> Params:
     estimates = tables.estimates(table, mixture.weights)
     residual = -estimates.log_target_ratio - estimates.log_x(mixture.weights)
     logits = jnp.where(estimates.share > 0, residual / TEMPERATURE, -jnp.inf)
-    key_draw, *keys = jax.random.split(key, n + 1)
+    key_draw, keys = jax.random.fold_in(key, n), jax.random.split(key, n)
     chosen = jax.random.categorical(key_draw, logits, shape=(n,))
     locs = table.draws.reshape(-1, mixture.dim)[chosen]
     spreads = jnp.std(table.draws, axis=1)[estimates.slot_of[chosen]]
-    return jax.vmap(mixture.family.init)(jnp.stack(keys), locs, RESIDUAL_SCALE * spreads)
+    return jax.vmap(mixture.family.init)(keys, locs, RESIDUAL_SCALE * spreads)
 
 
 def starting_components(
