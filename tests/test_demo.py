@@ -107,6 +107,13 @@ def test_verdict_and_time_are_printed(ran):
     assert re.search(r"took \d+ s", ran.text)
 
 
+@pytest.mark.parametrize("case", ["1. Two sensors", "2. Logistic regression"])
+def test_the_winner_is_named_whoever_it_is(ran, case):
+    rows = rows_of(ran.text, case)
+    named = re.search(r"highest ELBO: (.*)", ran.text[ran.text.index(case) :])[1]
+    assert rows[named][1] == max(row[1] for row in rows.values())
+
+
 def test_quadrature_against_adaptive_integration():
     def joint(y, x):
         away = np.linalg.norm(np.array([x, y]) - demo.SENSORS, axis=1)

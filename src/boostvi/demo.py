@@ -23,8 +23,9 @@ from boostvi.recipes import RECIPES
 from boostvi.result import Result
 from boostvi.target import Target
 
-PLAIN_VI = PlainVI(optimiser=Adam(learning_rate=0.05, decay=0.8, decay_every=100, steps=2000, draws=10))
-"""Plain VI with ten draws per step and a falling rate: converged, so that the comparison is fair."""
+PLAIN_VI = PlainVI(optimiser=Adam(learning_rate=0.1, decay=0.85, decay_every=100, steps=3000, draws=10))
+"""Plain VI until it has converged, or the comparison would flatter boosting: on the regression three times as many
+steps change its ELBO by 0.02 nats at most, while a rate that fell sooner (0.05 · 0.8^(i/100)) ended 1.8 nats lower."""
 BUDGET_SECONDS = 20.0
 LEAST_STEPS = 2
 """A boosted fit that is not done by itself stops after this time, but not before it has boosted: see `Budget`."""
@@ -209,10 +210,11 @@ def table(rows: list[Fit], log_evidence: float, source: str) -> str:
         value = f"{r.elbo:.3f} ± {r.elbo_se:.3f}"
         line = f"{row.name:<28}{r.mixture.n_active:>10}  {value:>18}  {own:>18}  {log_evidence - r.elbo:>16.3f}"
         lines.append(line + (f"  {row.auroc:>6.4f}" if with_auroc else ""))
-    boosted = rows[-1].result
+    boosted, best = rows[-1].result, max(rows, key=lambda row: row.result.elbo)
     return "\n".join(
         [
             *lines,
+            f"highest ELBO: {best.name}",
             f"common log Z = {log_evidence:.3f} ({source}). A fit's own estimate cannot see what it never visits.",
             f"boosted fit: {boosted.verdict}, {boosted.reasons[0]}",
             f"stopped: {boosted.status} after {boosted.evals:,} target evaluations, {boosted.run.seconds:.0f} s",

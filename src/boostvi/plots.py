@@ -186,7 +186,7 @@ def _ellipses(axes: Axes, mixture: Mixture, pair: Sequence[int]) -> None:
 def elbo(result: Result | Mapping[str, np.ndarray], *, references: Mapping[str, float] | None = None) -> Figure:
     """ELBO on fresh draws against the boosting step, with ± 2 standard errors and the log evidence of each step.
 
-    What the first component reaches alone is marked: what plain VI with this family gives. Steps whose ELBO is not
+    What the first component reaches alone is marked, and the mixture that a Result returns. Steps whose ELBO is not
     finite are gaps in the line. references: other ELBOs by name, drawn as horizontal lines.
     """
     history = _history(result)
