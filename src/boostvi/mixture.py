@@ -67,14 +67,15 @@ class Mixture:
 def empty(family: Family, dim: int, capacity: int) -> Mixture:
     """A mixture whose slots are all free (at harmless parameters)."""
     loc = jnp.zeros(dim)
-    params = family.init(jax.random.key(0), loc, loc + 1.0)
+    params = family.freeze(family.init(jax.random.key(0), loc, loc + 1.0))
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (capacity, *leaf.shape)), params)
     return Mixture(stacked, jnp.zeros(capacity), family)
 
 
 def insert(mixture: Mixture, slot: Int[Array, ""], params: Params) -> Mixture:
     """Put a component into a slot; its weight stays what it was (0 for a free slot)."""
-    return replace(mixture, params=jax.tree.map(lambda all_, one: all_.at[slot].set(one), mixture.params, params))
+    frozen = mixture.family.freeze(params)
+    return replace(mixture, params=jax.tree.map(lambda all_, one: all_.at[slot].set(one), mixture.params, frozen))
 
 
 def component(mixture: Mixture, slot: Int[Array, ""]) -> Params:

@@ -13,7 +13,7 @@ class Progress:
     """Step, components, ELBO ± error, estimated KL and evaluations; on stderr, and only when somebody watches."""
 
     def __init__(self, show: bool | None, total: int | None):
-        visible = sys.stderr.isatty() if show is None else show
+        visible = total != 0 and (sys.stderr.isatty() if show is None else show)
         self.bar = tqdm(total=total, unit="step", disable=not visible, leave=True, dynamic_ncols=True)
 
     def update(self, row: Mapping[str, Any]) -> None:

@@ -105,8 +105,8 @@ def backtracking(grow: float, shrink: float, initial: float) -> Adaptive:
 def auto() -> Recipe:
     """The best composition so far: mixture ELBO from several starts, exact step, fully corrective weights."""
     return Recipe(
-        first=LaplaceApproximation(polish=Adam(learning_rate=0.05, steps=500, draws=16)),
-        next_component=MixtureElbo(optimiser=Adam(learning_rate=0.05, steps=500, draws=8)),
+        first=LaplaceApproximation(polish=Adam(learning_rate=0.05, decay=0.75, steps=1500, draws=8)),
+        next_component=MixtureElbo(optimiser=Adam(learning_rate=0.05, decay=0.75, steps=1500, draws=8)),
         direction=FrankWolfe(),
         step_size=Exact(),
         correction=FullyCorrective(),

@@ -86,8 +86,8 @@ def solve(
         scale = jnp.where(candidates, jnp.sqrt(safe_w / jnp.maximum(s, 1e-300)), 1.0)
         factor = jax.scipy.linalg.cho_factor(hessian * scale[:, None] * scale)
         right = jnp.where(candidates, mu / safe_w - g, 0.0)
-        along = scale * jax.scipy.linalg.cho_solve(factor, scale * right)
-        ones = scale * jax.scipy.linalg.cho_solve(factor, scale * candidates)
+        both = scale[:, None] * jnp.stack([right, candidates.astype(right.dtype)], axis=1)
+        along, ones = (scale[:, None] * jax.scipy.linalg.cho_solve(factor, both)).T
         step = along - ones * (jnp.sum(along) / jnp.sum(ones))
         dual_step = jnp.where(candidates, (mu - s * step) / safe_w - s, 0.0)
 

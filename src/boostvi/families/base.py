@@ -20,6 +20,7 @@ class Family(ABC):
 
     The default parameters are a location and a positive scale per coordinate, the default noise N(0, 1)^d; a family
     with others overrides `init` or `noise`. `sample` and `log_prob` take one component and one draw: the library vmaps.
+    Write `z @ A.T`, not `A @ z`: XLA on a CPU can get the second form wrong when it is vmapped (docs/numerics.md).
     """
 
     name: ClassVar[str]
@@ -41,6 +42,10 @@ class Family(ABC):
         """A component at `loc` with that scale in each coordinate; `key` breaks symmetries where there are any."""
         del key
         return {"loc": loc, "raw_scale": to_raw(scale)}
+
+    def freeze(self, params: Params) -> Params:
+        """The parameters as a mixture stores them, with whatever `log_prob` would compute from them every time."""
+        return params
 
     def from_gaussian(self, key: Array, mean: Float[Array, " dim"], covariance: Float[Array, "dim dim"]) -> Params:
         """The member that resembles a Gaussian most: same mean, and as much of the covariance as the family holds."""

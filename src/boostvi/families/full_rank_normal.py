@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.stats import norm
 
 from boostvi.families.base import Family, log_volume, standardise, to_raw, to_scale
+from boostvi.families.triangular import unit_lower_inverse
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,14 @@ class FullRankNormal(Family):
         diagonal = jnp.diagonal(factor)
         return {"loc": mean, "raw_scale": to_raw(diagonal), "lower": jnp.tril(factor / diagonal[:, None], -1)}
 
+    def freeze(self, params):
+        return params if "inverse" in params else params | {"inverse": unit_lower_inverse(params["lower"])}
+
     def sample(self, params, noise):
-        return params["loc"] + to_scale(params["raw_scale"]) * (noise + jnp.tril(params["lower"], -1) @ noise)
+        return params["loc"] + to_scale(params["raw_scale"]) * (noise + noise @ jnp.tril(params["lower"], -1).T)
 
     def log_prob(self, params, z):
-        unit_lower = jnp.tril(params["lower"], -1) + jnp.eye(z.size)
-        noise = solve_triangular(unit_lower, standardise(params, z), lower=True, unit_diagonal=True)
+        noise = standardise(params, z) @ self.freeze(params)["inverse"].T
         return jnp.sum(norm.logpdf(noise)) - log_volume(params)
 
     def sample_and_log_prob(self, params, noise):

@@ -36,7 +36,7 @@ ENTROPY_DRAWS = 128
 
 @struct
 class ResidualElbo(NextComponent):
-    """argmax over s of E_s[ln p − ln q_t] + λ_t H(s) (equation 5 with λ_t = 1).
+    """argmax over s of E_s[ln p − ln q_t] + λ_t H(s) (equation 4 with λ_t = 1).
 
     entropy_weight: the schedule of λ_t, one of SCHEDULES.
     min_entropy: the bound −M in H(s) ≥ −M (equation 2), or None. Without it the problem is ill-posed wherever q_t has
