@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +22,9 @@ _record = jax.jit(tables.record)
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory):
     """Tests fit the same small models again and again: compile each program once per session."""
-    shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in __import__("os").environ else None
-    folder = (shared or tmp_path_factory.getbasetemp()) / "jax-cache"
-    jax.config.update("jax_compilation_cache_dir", str(folder))
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the workers share it
+    jax.config.update("jax_compilation_cache_dir", str(base / "jax-cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     yield
     jax.config.update("jax_compilation_cache_dir", None)
