@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/boostvi demo --out demo-output
 
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: lint
 	$(BIN)/mypy

@@ -153,6 +153,8 @@ def _move(
         direction, evals = _fresh_direction(fresh, rule, weights, slot)
         line = FreshLine(t, direction.gap, direction.gamma_max, fresh, weights, slot, direction.delta)
     gamma, state, failed = step_size(line, state)
+    failed = failed | ~jnp.isfinite(gamma)
+    gamma = jnp.where(failed, 0.0, gamma)
 
     towards = FrankWolfe()(gradients, weights, slot)
     if step_size.fallback is not None:

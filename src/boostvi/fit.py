@@ -192,6 +192,8 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
             "log_density is not finite at any draw of the first component; pass init= with better starting points, or "
             "another first= or family="
         )
+    if not np.isfinite(np.asarray(mixture.weights)).all():
+        raise RuntimeError(f"the weights are not finite after step {t}: this is a fault of boostvi, please report it")
     table_elbo = -float(_table_objective(state.table, mixture.weights))
     seconds_evaluation = time.perf_counter() - begin
     evals = run.evals + int(info.evals) + extra + n

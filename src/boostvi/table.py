@@ -24,6 +24,9 @@ from boostvi.target import Target
 FLOOR_BELOW_WORST = 100.0
 """Where ln p is −inf the table uses the lowest finite ln p minus this: a finite, forbidding value keeps F convex."""
 
+LOWEST = -1e300
+"""Stands for ln 0, so that 0 · ln 0 = 0 in a matrix product."""
+
 
 @struct
 class Table:
@@ -95,8 +98,8 @@ class TableEstimates:
 
     def gradients(self, weights: Float[Array, " slots"]) -> Float[Array, " slots"]:
         """g_k = E_{s_k}[ln q_w − ln p] for every slot."""
-        log_x = self.log_x(weights)
-        return jax.vmap(lambda log_r: self.slope(jnp.exp(log_r), log_x))(self.log_ratios) + self.center
+        potential = jnp.maximum(self.log_x(weights) + self.log_target_ratio - self.center, LOWEST)
+        return jnp.exp(self.log_ratios) @ (self.share * potential) + self.center
 
     def divergence(self, x_new: Float[Array, " draws"], x: Float[Array, " draws"], log_x: Float[Array, " draws"]):
         """D = mean[ x' ln(x'/x) − x' + x ] ≥ 0, an estimate of KL(q_{w'}‖q_w)."""
@@ -132,7 +135,8 @@ def estimates(table: Table, weights: Float[Array, " slots"]) -> TableEstimates:
 
     share = jnp.broadcast_to(filled[:, None] / (jnp.sum(filled) * n_draws), (n_slots, n_draws))
     prepared = TableEstimates(
-        log_ratios=(log_components - log_reference).reshape(n_slots, -1),
+        # An unfilled slot's draws are at the origin, where a component's density means nothing: ratio 0, not 0·∞.
+        log_ratios=jnp.where(filled[:, None], log_components - log_reference, -jnp.inf).reshape(n_slots, -1),
         log_target_ratio=jnp.where(filled[:, None], log_reference - log_target, 0.0).ravel(),
         share=share.ravel(),
         log_reference=log_reference.ravel(),

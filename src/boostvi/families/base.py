@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -57,10 +58,15 @@ class Family(ABC):
         return z, self.log_prob(params, z)
 
     def n_params(self, dim: int) -> int:
-        """Numbers that one component stores."""
-        loc = jnp.zeros(dim)
-        shapes = jax.eval_shape(lambda key: self.init(key, loc, loc + 1.0), jax.random.key(0))
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        """Numbers that describe one component."""
+        return _n_params(self, dim)
+
+
+@functools.cache
+def _n_params(family: Family, dim: int) -> int:
+    loc = jnp.zeros(dim)
+    shapes = jax.eval_shape(lambda key: family.init(key, loc, loc + 1.0), jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
 def to_scale(raw: Float[Array, " dim"]) -> Float[Array, " dim"]:
