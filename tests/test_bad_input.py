@@ -157,7 +157,9 @@ class TestCallbacks:
 
 @pytest.mark.usefixtures("untouched")
 class TestTargets:
-    @pytest.mark.parametrize("wrong", [lambda z: -(z**2).sum(), None, 3, "target", bv.Target], ids=lambda wrong: type(wrong).__name__)
+    @pytest.mark.parametrize(
+        "wrong", [lambda z: -(z**2).sum(), None, 3, "target", bv.Target], ids=lambda wrong: type(wrong).__name__
+    )
     def test_something_else_than_a_target(self, wrong):
         refused(TypeError, "target must be a boostvi.Target.*bv.Target.*from_numpyro", wrong)
 

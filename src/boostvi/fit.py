@@ -122,11 +122,11 @@ def fit(
             "or bv.from_numpyro(model, ...)"
         )
     limits = _limits(max_steps, max_components, max_seconds, max_evals, kl_tol, gap_tol)
-    if callable(callbacks):
-        raise TypeError("callbacks must be a list of functions; put the one you have into brackets")
+    if not isinstance(callbacks, (list, tuple)) or not all(callable(callback) for callback in callbacks):
+        raise TypeError(f"callbacks must be a list of functions, got {callbacks!r}")
     run: Run | None = None
     if resume is None:
-        plan = dataclasses.replace(look_up("recipe", recipe or "auto", RECIPES, Recipe), **given)
+        plan = dataclasses.replace(look_up("recipe", "auto" if recipe is None else recipe, RECIPES, Recipe), **given)
         seed = _checked_seed(seed)
         start = functools.partial(_start, plan, plan.parts(), plan.family_for(target.dim), target, seed)
         validate_start(target, diagnostics.key_for(seed, "start", 0))
@@ -216,7 +216,7 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
         **{f"seconds_{phase}": seconds for phase, seconds in clock.seconds.items()},
         seconds_evaluation=seconds_evaluation,
     )
-    best = mixture if t == 0 or fresh.elbo >= run.history["elbo"].max() else run.best
+    best = mixture if t == 0 or fresh.elbo > run.history["elbo"].max() else run.best
     return dataclasses.replace(run, state=state, history=history, best=best, evals=evals, seconds=elapsed())
 
 

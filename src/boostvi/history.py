@@ -16,7 +16,7 @@ COLUMNS = {
     "log_evidence": "log of the mean importance ratio, same draws",
     "kl_estimate": "log_evidence − elbo: KL to the posterior on the visited region",
     "kl_se": "its standard error",
-    "gap": "−Σ δ_k g_k along the step's direction",
+    "gap": "−Σ δ_k g_k along the step's direction; NaN, as the next two, at step 0",
     "gap_new": "the same towards the new component",
     "gap_active": "max − min of g over the active components",
     "gamma": "step size taken",

@@ -16,7 +16,7 @@ from boostvi import mixture as mixtures
 from boostvi._struct import static, struct
 from boostvi.directions.base import Direction
 from boostvi.mixture import Mixture
-from boostvi.table import TableEstimates
+from boostvi.table import TableEstimates, floored
 from boostvi.target import Target
 
 Scalar = Float[Array, ""]
@@ -98,7 +98,7 @@ class FreshEstimates:
         """E over the mixture with `draw_weights` of ln q_w − ln p."""
         z, _ = mixtures.draw(self.mixture, draw_weights, key, self.n_draws)
         log_q = jax.vmap(lambda one: mixtures.log_prob(_with(self.mixture, weights), one))(z)
-        return jnp.mean(log_q - self.target.log_density_of(z))
+        return jnp.mean(log_q - floored(self.target.log_density_of(z)))
 
     def along(self, weights: Weights, delta: Weights, key: Array) -> Scalar:
         """Σ δ_k g_k: its positive and its negative part are each a distribution to draw from."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from boostvi._struct import check, look_up
+from boostvi._struct import check, check_count, look_up
 from boostvi.boosting import Parts
 from boostvi.corrections import CORRECTIONS, Correction, FullyCorrective, NoCorrection
 from boostvi.directions import DIRECTIONS, Away, DirectionRule, FrankWolfe, Pairwise
@@ -56,10 +56,11 @@ class Recipe:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for argument in ("n_draws", "elbo_draws"):
-            value = getattr(self, argument)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 2:
-                raise ValueError(f"{argument} must be an integer of at least 2, got {value!r}")
+        for argument, least in (("n_draws", 2), ("elbo_draws", 2), ("max_steps", 0), ("min_steps", 0)):
+            check_count(argument, getattr(self, argument), least)
+        for argument in ("max_components", "patience"):
+            if getattr(self, argument) is not None:
+                check_count(argument, getattr(self, argument))
         check("draws_growth", self.draws_growth, lambda v: v >= 0, "not negative")
 
     def parts(self) -> Parts:

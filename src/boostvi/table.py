@@ -121,6 +121,13 @@ class TableEstimates:
         return jnp.sum(self.share * difference**2 * jnp.exp(self.log_reference))
 
 
+def floored(log_target: Float[Array, "..."]) -> Float[Array, "..."]:
+    """ln p with a finite, forbidding value where it is not finite."""
+    finite = jnp.isfinite(log_target)
+    lowest = jnp.min(jnp.where(finite, log_target, jnp.inf))
+    return jnp.where(finite, log_target, jnp.where(jnp.isfinite(lowest), lowest, 0.0) - FLOOR_BELOW_WORST)
+
+
 def estimates(table: Table, weights: Float[Array, " slots"]) -> TableEstimates:
     """Prepare the table for work near `weights` (they set the centring constant)."""
     n_slots, n_draws = table.log_target.shape
@@ -129,9 +136,7 @@ def estimates(table: Table, weights: Float[Array, " slots"]) -> TableEstimates:
     log_reference = jax.nn.logsumexp(log_components, axis=0) - jnp.log(jnp.sum(filled))
     log_reference = jnp.where(filled[:, None], log_reference, 0.0)
 
-    finite = jnp.isfinite(table.log_target) & filled[:, None]
-    worst = jnp.min(jnp.where(finite, table.log_target, jnp.inf))
-    log_target = jnp.where(finite, table.log_target, worst - FLOOR_BELOW_WORST)
+    log_target = floored(jnp.where(filled[:, None], table.log_target, jnp.inf))
 
     share = jnp.broadcast_to(filled[:, None] / (jnp.sum(filled) * n_draws), (n_slots, n_draws))
     prepared = TableEstimates(

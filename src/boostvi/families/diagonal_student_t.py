@@ -20,7 +20,7 @@ class DiagonalStudentT(Family):
     name = "diagonal-student-t"
 
     def __post_init__(self):
-        if not self.df > 0:
+        if isinstance(self.df, (bool, str)) or not self.df > 0:
             raise ValueError(f"df must be positive, got {self.df!r}")
 
     @property

@@ -88,11 +88,17 @@ def _is_latent(site: dict[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
 
+def _is_improper(distribution: Any) -> bool:
+    while hasattr(distribution, "base_dist"):  # expanded, made an event, or masked
+        distribution = distribution.base_dist
+    return isinstance(distribution, numpyro.distributions.ImproperUniform)
+
+
 def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array, like: dict[str, Any]) -> dict:
     """One draw of the prior on the unconstrained space, in the shape of `like`."""
 
     def improper_only(site):
-        if _is_latent(site) and isinstance(site["fn"], numpyro.distributions.ImproperUniform):
+        if _is_latent(site) and _is_improper(site["fn"]):
             return init_to_uniform(site, radius=UNIFORM_RADIUS)
         return None
 

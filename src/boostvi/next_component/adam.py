@@ -9,12 +9,12 @@ import optax
 from jaxtyping import Array
 
 from boostvi._jit import counted_jit
-from boostvi._struct import check, static, struct
-from boostvi.next_component.base import Objective
+from boostvi._struct import check, check_count, static, struct
+from boostvi.next_component.base import Objective, Optimiser
 
 
 @struct
-class Adam:
+class Adam(Optimiser):
     """`steps` iterations with `draws` reparameterised draws each; the last iterate is returned.
 
     learning_rate falls by the factor `decay` every `decay_every` steps. The defaults are the authors' settings.
@@ -31,12 +31,11 @@ class Adam:
     def __post_init__(self):
         check("learning_rate", self.learning_rate, lambda v: v > 0, "positive")
         check("decay", self.decay, lambda v: 0 < v <= 1, "in (0, 1]")
-        check("decay_every", self.decay_every, lambda v: v >= 1, "at least 1")
-        check("steps", self.steps, lambda v: v >= 1, "at least 1")
-        check("draws", self.draws, lambda v: v >= 1, "at least 1")
+        check_count("decay_every", self.decay_every)
+        check_count("steps", self.steps)
+        check_count("draws", self.draws)
 
     def maximise(self, objective: Objective, starts: Any, key: Array) -> tuple[Any, Any, Any]:
-        """Optimised variables from each start (stacked), target evaluations, draws left out of gradients."""
         variables, nonfinite = _climb(self, objective, starts, key)
         return variables, jax.tree.leaves(starts)[0].shape[0] * self.steps * self.draws, nonfinite
 

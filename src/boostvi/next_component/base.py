@@ -68,6 +68,16 @@ class Objective(Protocol):
         """The objective on a batch of draws, differentiable."""
 
 
+class Optimiser(ABC):
+    """Climbs an objective from several starts at once."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def maximise(self, objective: Objective, starts: Any, key: Array) -> tuple[Any, Any, Any]:
+        """Optimised variables from each start (stacked), target evaluations, draws left out of gradients."""
+
+
 def pathwise(
     residual: Any, family: Family, params: Params, noise: Any, chunk: int
 ) -> tuple[Float[Array, "draws dim"], Float[Array, " draws"], Float[Array, "draws dim"], Int[Array, ""]]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from boostvi._jit import counted_jit, sub_keys
-from boostvi._struct import check, static, struct
+from boostvi._struct import check_count, static, struct
 from boostvi.families.base import Family, Params
 from boostvi.next_component.adam import Adam
 from boostvi.next_component.base import FirstComponent, Proposal
@@ -38,8 +38,8 @@ class PlainVI(FirstComponent):
     name = "vi"
 
     def __post_init__(self):
-        check("n_starts", self.n_starts, lambda v: v >= 1, "at least 1")
-        check("selection_draws", self.selection_draws, lambda v: v >= 1, "at least 1")
+        check_count("n_starts", self.n_starts)
+        check_count("selection_draws", self.selection_draws)
         name_to_optimiser(self)
 
     def __call__(self, target, family, key):
@@ -63,10 +63,11 @@ class LaplaceApproximation(FirstComponent):
     name = "laplace"
 
     def __post_init__(self):
-        check("n_starts", self.n_starts, lambda v: v >= 1, "at least 1")
-        check("max_iterations", self.max_iterations, lambda v: v >= 1, "at least 1")
-        check("selection_draws", self.selection_draws, lambda v: v >= 1, "at least 1")
-        name_to_optimiser(self, "polish")
+        check_count("n_starts", self.n_starts)
+        check_count("max_iterations", self.max_iterations)
+        check_count("selection_draws", self.selection_draws)
+        if self.polish is not None:
+            name_to_optimiser(self, "polish")
 
     def __call__(self, target, family, key):
         key_starts, key_family, key_select, key_polish = sub_keys(key, 4)

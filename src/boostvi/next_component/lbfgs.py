@@ -16,15 +16,15 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from boostvi._jit import counted_jit
-from boostvi._struct import check, static, struct
-from boostvi.next_component.base import Objective
+from boostvi._struct import check_count, static, struct
+from boostvi.next_component.base import Objective, Optimiser
 
 FORBIDDEN = 1e100
 """Stands for an infinite loss: the line search steps back from it."""
 
 
 @struct
-class LBFGS:
+class LBFGS(Optimiser):
     """At most `max_iterations` on `draws` fixed draws. The fixed draws overfit when they are not many more than the
     parameters of a component: use it with diagonal families, or with many draws."""
 
@@ -34,11 +34,10 @@ class LBFGS:
     name = "lbfgs"
 
     def __post_init__(self):
-        check("draws", self.draws, lambda v: v >= 1, "at least 1")
-        check("max_iterations", self.max_iterations, lambda v: v >= 1, "at least 1")
+        check_count("draws", self.draws)
+        check_count("max_iterations", self.max_iterations)
 
     def maximise(self, objective: Objective, starts: Any, key: Array) -> tuple[Any, int, int]:
-        """Optimised variables from each start (stacked), target evaluations, draws left out (none: see FORBIDDEN)."""
         noise = objective.family.noise(key, (self.draws, objective.target.dim))
         ends, evals = [], 0
         for i in range(jax.tree.leaves(starts)[0].shape[0]):

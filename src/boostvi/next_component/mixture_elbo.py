@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from boostvi import mixture as mixtures
 from boostvi import table as tables
 from boostvi._jit import counted_jit, map_chunked, sub_keys
-from boostvi._struct import check, static, struct
+from boostvi._struct import check_count, static, struct
 from boostvi.families.base import Family
 from boostvi.mixture import Mixture
 from boostvi.next_component.adam import Adam
@@ -43,8 +43,8 @@ class MixtureElbo(NextComponent):
     name = "mixture-elbo"
 
     def __post_init__(self):
-        check("n_starts", self.n_starts, lambda v: v >= 1, "at least 1")
-        check("selection_draws", self.selection_draws, lambda v: v >= 1, "at least 1")
+        check_count("n_starts", self.n_starts)
+        check_count("selection_draws", self.selection_draws)
         check_starts(self.starts)
         name_to_optimiser(self)
 

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from boostvi import mixture as mixtures
 from boostvi._jit import counted_jit, map_chunked, sub_keys
-from boostvi._struct import check, static, struct
-from boostvi.families.base import Family, Params
+from boostvi._struct import check_count, static, struct
+from boostvi.families.base import Family, Params, to_raw, to_scale
 from boostvi.mixture import Mixture
 from boostvi.next_component.adam import Adam
 from boostvi.next_component.base import NextComponent, pathwise
@@ -30,7 +30,7 @@ SCHEDULES = {
 }
 """λ_t, the weight of the entropy, at step t = 1, 2, …"""
 ENTROPY_PENALTY = 100.0
-"""Price, in nats per nat, of entropy below the bound: an exact penalty once it exceeds the constraint's multiplier."""
+"""Price, in nats per nat, of entropy below the bound while climbing; at the end the scales are widened to meet it."""
 ENTROPY_DRAWS = 128
 
 
@@ -60,8 +60,8 @@ class ResidualElbo(NextComponent):
             raise ValueError(f"entropy_weight={self.entropy_weight!r} is not known; choose one of {choices}")
         if self.entropy_weight == "zero" and self.min_entropy is None:
             raise ValueError("entropy_weight='zero' needs min_entropy=: the best component would be a point")
-        check("n_starts", self.n_starts, lambda v: v >= 1, "at least 1")
-        check("selection_draws", self.selection_draws, lambda v: v >= 1, "at least 1")
+        check_count("n_starts", self.n_starts)
+        check_count("selection_draws", self.selection_draws)
         check_starts(self.starts)
         name_to_optimiser(self)
 
@@ -98,7 +98,13 @@ class EntropicObjective:
         return params
 
     def component(self, variables: Params) -> Params:
-        return variables
+        """The component, widened to the bound on its entropy if the climb ended below it."""
+        if self.min_entropy is None or "raw_scale" not in variables:
+            return variables
+        missing = self.min_entropy - self.entropy(variables, self.entropy_noise)
+        scale = to_scale(variables["raw_scale"])
+        wider = scale * jnp.exp(jnp.maximum(missing, 0.0) / scale.size)
+        return variables | {"raw_scale": to_raw(wider)}
 
     def residual(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         value = self.target.log_density(z)

@@ -12,7 +12,7 @@ from boostvi._jit import counted_jit, sub_keys
 from boostvi._struct import look_up
 from boostvi.families.base import Params
 from boostvi.next_component.adam import Adam
-from boostvi.next_component.base import Objective, Proposal
+from boostvi.next_component.base import Objective, Optimiser, Proposal
 from boostvi.next_component.lbfgs import LBFGS
 
 OPTIMISERS = {cls.name: cls for cls in (Adam, LBFGS)}
@@ -20,7 +20,7 @@ OPTIMISERS = {cls.name: cls for cls in (Adam, LBFGS)}
 
 def name_to_optimiser(rule: Any, argument: str = "optimiser") -> None:
     """Let a frozen rule take its optimiser by name."""
-    object.__setattr__(rule, argument, look_up(argument, getattr(rule, argument), OPTIMISERS))
+    object.__setattr__(rule, argument, look_up(argument, getattr(rule, argument), OPTIMISERS, Optimiser))
 
 
 def search(objective: Objective, starts: Params, optimiser: Any, selection_draws: int, key: Array) -> Proposal:

@@ -27,10 +27,10 @@ def check_starts(starts: tuple[str, ...]) -> None:
 
 def from_prior(target: Target, family: Family, key: Array, n: int) -> Params:
     """n components located by `target.init`, with scales softplus(N(0, 1)) as in the authors' code."""
-    key_scale, keys = jax.random.fold_in(key, n), jax.random.split(key, n)
-    locs = jax.vmap(target.init)(keys).astype(jnp.float64)
+    key_scale, keys_loc, keys_init = jax.random.fold_in(key, 2 * n), *jnp.split(jax.random.split(key, 2 * n), 2)
+    locs = jax.vmap(target.init)(keys_loc).astype(jnp.float64)
     scales = jax.nn.softplus(jax.random.normal(key_scale, (n, target.dim)))
-    return jax.vmap(family.init)(keys, locs, scales)
+    return jax.vmap(family.init)(keys_init, locs, scales)
 
 
 def from_residual(mixture: Mixture, table: Table, key: Array, n: int) -> Params:

@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from boostvi._struct import check, look_up, static, struct
+from boostvi._struct import check, check_count, look_up, static, struct
 from boostvi.step_sizes.base import StepSize, check_draws, report
 from boostvi.step_sizes.exact import Exact
 from boostvi.step_sizes.predefined import Predefined, Zero
@@ -51,15 +51,14 @@ class Adaptive(StepSize):
         check("grow", self.grow, lambda v: v > 1, "greater than 1")
         check("shrink", self.shrink, lambda v: 0 < v < 1, "between 0 and 1")
         check("epsilon0", self.epsilon0, lambda v: v >= 0, "not negative")
-        check("max_trials", self.max_trials, lambda v: v >= 1, "at least 1")
+        check_count("max_trials", self.max_trials)
         check("initial", self.initial, lambda v: v > 0, "positive")
         check("min_gamma", self.min_gamma, lambda v: 0 <= v < 1, "in [0, 1)")
         for argument, value, choices in (("form", self.form, FORMS), ("distance", self.distance, DISTANCES)):
             if value not in choices:
                 raise ValueError(f"{argument}={value!r} is not known; choose one of {', '.join(map(repr, choices))}")
         check_draws(self.draws)
-        if isinstance(self.fallback, str):
-            object.__setattr__(self, "fallback", look_up("fallback", self.fallback, FALLBACKS))
+        object.__setattr__(self, "fallback", look_up("fallback", self.fallback, FALLBACKS, StepSize))
 
     def init(self):
         return report(self.initial, jnp.nan, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from boostvi._struct import check, static, struct
+from boostvi._struct import check, check_count, static, struct
 from boostvi.step_sizes.base import StepSize, check_draws, report
 
 
@@ -27,7 +27,7 @@ class LineSearch(StepSize):
 
     def __post_init__(self):
         check("b0", self.b0, lambda v: v > 0, "positive")
-        check("iterations", self.iterations, lambda v: v >= 1, "at least 1")
+        check_count("iterations", self.iterations)
         check("tol", self.tol, lambda v: v >= 0, "not negative")
         check_draws(self.draws)
 
