@@ -48,7 +48,10 @@ def target(counter) -> bv.Target:
     @jax.custom_jvp
     def counted_zero(z):
         # float32: JAX runs callbacks in a thread of its own, where the 64-bit scope does not reach
-        zero = jax.pure_callback(counter.record, jax.ShapeDtypeStruct((), jnp.float32), z, vmap_method="expand_dims")
+        where = jnp.clip(z, -1e6, 1e6).astype(jnp.float32)
+        zero = jax.pure_callback(
+            counter.record, jax.ShapeDtypeStruct((), jnp.float32), where, vmap_method="expand_dims"
+        )
         return zero.astype(z.dtype)
 
     @counted_zero.defjvp

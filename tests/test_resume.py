@@ -11,6 +11,7 @@ import boostvi as bv
 from boostvi import boosting, diagnostics
 from boostvi.fit import FIRST_CAPACITY
 from boostvi.next_component import Adam, MixtureElbo, PlainVI
+from boostvi.step_sizes import Adaptive
 
 RANDOM = {
     "recipe": "bbbvi",
@@ -25,7 +26,7 @@ SETTINGS = {
     # every component stays, so the capacity doubles when 8 are there, and again at 16
     "predefined": {**RANDOM, "step_size": "predefined"},
     # carries a curvature estimate from step to step, and drops components
-    "adaptive-pairwise": {**RANDOM, "step_size": "adaptive", "direction": "pairwise"},
+    "adaptive-pairwise": {**RANDOM, "step_size": Adaptive(max_trials=60), "direction": "pairwise"},
     # carries the gain of the last new component
     "blended": {**RANDOM, "step_size": "exact", "direction": "blended-pairwise"},
     # draws anew at steps 1 and 3

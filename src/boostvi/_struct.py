@@ -58,7 +58,7 @@ def check_count(argument: str, value: Any, least: int = 1) -> None:
     """Raise ValueError unless `value` is a whole number of at least `least`; traced values are left alone."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if isinstance(value, (bool, str, float)) or (whole and value < least):
-        raise ValueError(f"{argument} must be a whole number of at least {least}, got {value!r}")
+        raise ValueError(f"{argument} must be an integer of at least {least}, got {value!r}")
 
 
 def look_up(argument: str, part: Any, choices: Mapping[str, Callable[[], Any]], base: type | None = None) -> Any:

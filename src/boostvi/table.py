@@ -88,6 +88,7 @@ class TableEstimates:
 
     def objective(self, x: Float[Array, " draws"]) -> Float[Array, ""]:
         """F as a function of x ≥ 0."""
+        x = jnp.where(self.share > 0, x, 1.0)  # unfilled slots have no share, and no say in a derivative either
         terms = xlogy(x, x) + x * (self.log_target_ratio - self.center - 1.0)
         return jnp.sum(self.share * terms) + 1.0 + self.center
 
