@@ -208,7 +208,7 @@ def elbo(result: Result | Mapping[str, np.ndarray], *, references: Mapping[str, 
         ring.set_markerfacecolor("none")
     axes.set(xlabel="boosting step", ylabel="nats")
     _whole_steps(axes)
-    axes.legend(frameon=False)
+    axes.legend(framealpha=0.9, edgecolor="none")
     return figure
 
 
