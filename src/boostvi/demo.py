@@ -15,13 +15,12 @@ import numpyro
 import numpyro.distributions as dist
 
 from boostvi import plots
-from boostvi._jit import counted_jit, float64
 from boostvi.fit import Step, fit
 from boostvi.integrations.numpyro import from_numpyro
 from boostvi.next_component import Adam, PlainVI
 from boostvi.recipes import RECIPES
 from boostvi.result import Result
-from boostvi.target import Target
+from boostvi.target import Target, log_densities
 
 PLAIN_VI = PlainVI(optimiser=Adam(learning_rate=0.1, decay=0.85, decay_every=100, steps=3000, draws=10))
 """Plain VI until it has converged, or the comparison would flatter boosting: on the regression three times as many
@@ -58,18 +57,12 @@ def sensors_model(distances: Any) -> None:
     numpyro.sample("distance", dist.Normal(away, NOISE), obs=distances)
 
 
-@counted_jit
-def _log_densities(target: Target, z: Any) -> Any:
-    return target.log_density_of(z)
-
-
-@float64
 def quadrature(target: Target) -> float:
     """log Z of a target in the plane, by the midpoint rule."""
     edges = PRIOR_SD * np.linspace(-QUADRATURE_SDS, QUADRATURE_SDS, QUADRATURE_POINTS + 1)
     middle = 0.5 * (edges[1:] + edges[:-1])
     grid = np.stack(np.meshgrid(middle, middle), axis=-1).reshape(-1, 2)
-    logs = np.asarray(_log_densities(target, grid))
+    logs = log_densities(target, grid)
     return float(logs.max() + np.log(np.exp(logs - logs.max()).sum()) + 2 * np.log(edges[1] - edges[0]))
 
 

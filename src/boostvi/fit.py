@@ -25,7 +25,7 @@ from boostvi.mixture import Mixture
 from boostvi.progress import Progress
 from boostvi.recipes import RECIPES, Recipe
 from boostvi.result import Result
-from boostvi.target import START_TRIES, Target, validate_start
+from boostvi.target import START_TRIES, Target, log_densities, validate_start
 
 Elapsed = Callable[[], float]
 
@@ -302,14 +302,9 @@ def _checked_resume(resume: Any, target: Target, given: dict[str, Any]) -> Run:
     stored = run.state.table
     slot = int(np.flatnonzero(stored.filled)[0])
     known = np.asarray(stored.log_target[slot])
-    now = np.asarray(_log_density_of(target, stored.draws[slot]))
+    now = log_densities(target, stored.draws[slot])
     finite = np.isfinite(known)
     same = np.allclose(now[finite], known[finite], rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE)
     if not same or not np.array_equal(np.isfinite(now), finite):
         raise ValueError("resume= is a fit of another target: its log density differs at the draws that were stored")
     return run
-
-
-@counted_jit
-def _log_density_of(target: Target, draws: jax.Array) -> jax.Array:
-    return target.log_density_of(draws)

@@ -17,7 +17,7 @@ from boostvi import mixture as mixtures
 from boostvi._jit import counted_jit, float64
 from boostvi.mixture import Mixture
 from boostvi.result import Result
-from boostvi.target import Target
+from boostvi.target import log_densities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ def _curves(result: Result, i: int, reference: Mixture | np.ndarray | None, labe
         for k, part in enumerate(parts):
             name = "components" if k == 0 and len(parts) > 1 else None
             axes.plot(z, part, color=SKY, linewidth=0.8, alpha=0.7, label=name)
-        target = np.exp(_log_density_of(result.target, z[:, None]) - result.log_evidence)
+        target = np.exp(log_densities(result.target, z[:, None]) - result.log_evidence)
         axes.plot(z, target, color=BLACK, linewidth=2.0, label="target")
         axes.plot(z, np.exp(mixture.log_prob(z[:, None])), color=BLUE, linewidth=1.8, linestyle="--", label="mixture")
     else:
@@ -133,7 +133,7 @@ def _contours(
 
     panels: dict[str, tuple[np.ndarray, Mixture | None]] = {}
     if exact:
-        flat = _log_density_of(result.target, grid.reshape(-1, 2)).reshape(points, points)
+        flat = log_densities(result.target, grid.reshape(-1, 2)).reshape(points, points)
         panels["target"] = (np.exp(flat - result.log_evidence), None)
     else:
         towards = _histogram2d(draws[:, pair], edges, _importance_weights(result, draws))
@@ -390,7 +390,7 @@ def _target_name(result: Result) -> str:
 
 def _importance_weights(result: Result, draws: np.ndarray) -> np.ndarray:
     """Pareto-smoothed weights p/q, which sum to 1."""
-    log_ratio = _log_density_of(result.target, draws) - result.mixture.log_prob(draws)
+    log_ratio = log_densities(result.target, draws) - result.mixture.log_prob(draws)
     return diagnostics.importance(log_ratio)[0]
 
 
@@ -415,16 +415,6 @@ def _region_levels(values: np.ndarray) -> list[float]:
     mass = np.cumsum(ranked) / ranked.sum()
     heights = [float(ranked[np.searchsorted(mass, share)]) for share in REGIONS]
     return sorted(set(heights))
-
-
-@counted_jit
-def _densities(target: Target, z: Array) -> Array:
-    return target.log_density_of(z)
-
-
-@float64
-def _log_density_of(target: Target, z: np.ndarray) -> np.ndarray:
-    return np.asarray(_densities(target, z))
 
 
 @counted_jit

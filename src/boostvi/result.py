@@ -13,7 +13,7 @@ from boostvi._jit import counted_jit, float64
 from boostvi.diagnostics import Evaluation
 from boostvi.history import History
 from boostvi.mixture import Mixture
-from boostvi.target import Target
+from boostvi.target import Target, log_densities
 
 if TYPE_CHECKING:
     from boostvi.fit import Run
@@ -135,7 +135,7 @@ class Result:
         if not importance:
             return self._constrained(self.mixture.sample(n, seed=seed))
         draws = self.mixture.sample(IMPORTANCE_FACTOR * n, seed=seed)
-        log_ratio = np.asarray(_log_density_of(self.target, draws)) - self.mixture.log_prob(draws)
+        log_ratio = log_densities(self.target, draws) - self.mixture.log_prob(draws)
         weights, _, _ = diagnostics.importance(log_ratio)
         chosen = np.random.default_rng(seed).choice(draws.shape[0], size=n, p=weights)
         return self._constrained(draws[chosen])
@@ -200,8 +200,3 @@ def _flat(tree: Any) -> dict[str, np.ndarray]:
 @counted_jit(static_argnums=0)
 def _constrain(constrain: Any, draws: Any) -> Any:
     return jax.vmap(constrain)(draws)
-
-
-@counted_jit
-def _log_density_of(target: Target, draws: Any) -> Any:
-    return target.log_density_of(draws)

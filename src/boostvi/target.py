@@ -92,6 +92,17 @@ class Target:
         return target
 
 
+@counted_jit
+def _log_density_of(target: Target, draws: Any) -> Array:
+    return target.log_density_of(draws)
+
+
+@float64
+def log_densities(target: Target, draws: Any) -> np.ndarray:
+    """ln p at the rows of `draws`, compiled once per shape."""
+    return np.asarray(_log_density_of(target, draws))
+
+
 class _Program:
     """The traced log density. Hashed by identity: a target compiles once, however often it is fitted."""
 
