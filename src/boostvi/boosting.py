@@ -21,7 +21,7 @@ from boostvi.directions.frank_wolfe import FrankWolfe
 from boostvi.families.base import Family, Params
 from boostvi.line import FreshEstimates, FreshLine, Line, along_table
 from boostvi.mixture import Mixture
-from boostvi.next_component.base import FirstComponent, NextComponent
+from boostvi.next_component.base import FirstComponent, NextComponent, Proposal
 from boostvi.step_sizes.base import RuleState, StepSize
 from boostvi.table import Table
 from boostvi.target import Target
@@ -47,6 +47,7 @@ class State:
     table: Table
     rule: RuleState
     gain: Float[Array, ""]  # the gap that the last new component promised
+    kl: Float[Array, ""]  # the last estimate, on fresh draws, of how far the mixture is
     key: Array
 
 
@@ -68,10 +69,14 @@ class Info:
 
 
 class Clock:
-    """Seconds spent in each phase of a step."""
+    """Seconds spent in each phase of a step, and whether there are any left."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float | None = None) -> None:
         self.seconds = {"subproblem": 0.0, "step": 0.0, "correction": 0.0}
+        self.deadline = deadline  # of time.perf_counter
+
+    def out_of_time(self) -> bool:
+        return self.deadline is not None and time.perf_counter() > self.deadline
 
     def __call__(self, phase: str, function: Callable[..., Any], *args: Any) -> Any:
         begin = time.perf_counter()
@@ -83,43 +88,80 @@ class Clock:
 def start(
     parts: Parts, target: Target, family: Family, capacity: int, n_draws: int, key: Array, clock: Clock
 ) -> tuple[State, Info]:
-    """q_0 in the first of `capacity` slots, with weight 1 (Algorithm 1, line 1)."""
-    key, key_first, key_draws = sub_keys(key, 3)
-    empty, table = _blank(family, target.dim, capacity, n_draws)
+    """q_0 (Algorithm 1, line 1): one component with weight 1 in the first of `capacity` slots, or all the modes that the
+    search found, with their shares, refined together."""
+    key, key_first, key_draws, key_correct = sub_keys(key, 4)
     proposal = clock("subproblem", parts.first, target, family, key_first)
-    _, mixture, table = clock("subproblem", _insert, target, empty, table, proposal.params, key_draws)
-    mixture = replace(mixture, weights=jnp.asarray(np.eye(1, capacity)[0]))
-    state = State(jnp.asarray(0), mixture, table, parts.step_size.init(), jnp.asarray(jnp.inf), key)
+    evals, nonfinite = proposal.evals, proposal.nonfinite
+    if proposal.shares is None:
+        mixture, table = _blank(family, target.dim, capacity, n_draws)
+        slot = jnp.asarray(0)
+        mixture, table = clock("subproblem", _insert, target, mixture, table, proposal.params, slot, key_draws)
+        mixture = replace(mixture, weights=jnp.asarray(np.eye(1, capacity)[0]))
+        evals += n_draws
+    else:
+        params = jax.tree.map(lambda *leaves: np.stack(leaves), proposal.params, *proposal.others)
+        mixture = mixtures.of(proposal.family or family, params, proposal.shares)
+        table = tables.empty(target.dim, mixture.capacity, n_draws)
+        corrected = clock(
+            "correction", parts.correction.apply, target, mixture, table, False, 0.0, key_correct, clock.out_of_time
+        )
+        mixture, table = corrected.mixture, corrected.table
+        evals, nonfinite = evals + corrected.evals, nonfinite + corrected.nonfinite
+    unknown = jnp.asarray(jnp.inf)
+    state = State(jnp.asarray(0), mixture, table, parts.step_size.init(), unknown, unknown, key)
     nan, one = jnp.asarray(jnp.nan), jnp.ones(())
-    kind, evals = jnp.asarray(int(Kind.INIT)), proposal.evals + n_draws
-    return state, Info(kind, one, one, nan, nan, nan, nan, jnp.asarray(0), evals, proposal.nonfinite)
+    return state, Info(
+        jnp.asarray(int(Kind.INIT)), one, one, nan, nan, nan, nan, jnp.asarray(0), evals, nonfinite
+    )  # fmt: skip
 
 
 def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[State, Info]:
     """One iteration of Algorithm 1. The comments carry its line numbers."""
     t = state.t + 1
-    key, key_subproblem, key_draws, key_step = sub_keys(state.key, 4)
-    mixture, table = state.mixture, state.table
+    key, key_subproblem, key_draws, key_step, key_correct = sub_keys(state.key, 5)
+    mixture, table, rule, gain = state.mixture, state.table, state.rule, state.gain
+    slot, evals, nonfinite = None, jnp.asarray(0), jnp.asarray(0)
 
-    if not parts.direction.lazy or _wants_component(parts.direction, state):
+    is_new = not parts.direction.lazy or _wants_component(parts.direction, state)
+    if is_new:
         # 3: s_t = argmin KL(s ‖ p/q_t), put into a free slot with weight 0
         proposal = clock("subproblem", parts.next_component, target, mixture, table, t, key_subproblem)
-        slot, mixture, table = clock("subproblem", _insert, target, mixture, table, proposal.params, key_draws)
-        evals, nonfinite, is_new = proposal.evals + table.n_draws, proposal.nonfinite, True
+        evals, nonfinite = proposal.evals, proposal.nonfinite
+        if proposal.params is not None:
+            state, redrawn = _with_room(state, target, 1 + len(proposal.others))
+            slot, mixture, table = clock(
+                "subproblem", _insert_all, target, state.mixture, state.table, proposal, key_draws
+            )
+            evals += redrawn + table.n_draws * (1 + len(proposal.others))
     else:
-        slot, evals, nonfinite, is_new = _best_active(state), jnp.asarray(0), jnp.asarray(0), False
+        slot = _best_active(state)
 
-    # 4: v_t, γ_max = correct_components(s_t, q_t)     5: γ_t, C_t = find_step_size(q_t, s_t − v_t, C_{t−1}, γ_max)
-    # 6: q_{t+1} = q_t + γ_t (s_t − v_t)
-    weights, rule, info = clock(
-        "step", _move, parts.direction, parts.step_size, target, mixture, table, slot, state.rule, t, key_step
-    )
-    # and, beyond the paper, a correction of all weights
-    weights = clock("correction", _correct, parts.correction, table, weights)
+    if slot is None:
+        info = nothing_new()
+    else:
+        # 4: v_t, γ_max = correct_components(s_t, q_t)     5: γ_t, C_t = find_step_size(q_t, s_t − v_t, C_{t−1}, γ_max)
+        # 6: q_{t+1} = q_t + γ_t (s_t − v_t)
+        weights, rule, info = clock(
+            "step", _move, parts.direction, parts.step_size, target, mixture, table, slot, rule, t, key_step
+        )
+        mixture = replace(mixture, weights=weights)
+        gain = info.gap_new if is_new else gain
 
-    gain = info.gap_new if is_new else state.gain
-    state = State(t, replace(mixture, weights=weights), table, rule, gain, key)
-    return state, replace(info, evals=info.evals + evals, nonfinite=nonfinite)
+    # and, beyond the paper, a correction of all weights, or of all components with them
+    corrected = clock(
+        "correction", parts.correction.apply, target, mixture, table, slot is not None, float(state.kl), key_correct,
+        clock.out_of_time,
+    )  # fmt: skip
+    state = State(t, corrected.mixture, corrected.table, rule, gain, state.kl, key)
+    evals, nonfinite = info.evals + evals + corrected.evals, nonfinite + corrected.nonfinite
+    return state, replace(info, evals=evals, nonfinite=nonfinite)
+
+
+def nothing_new() -> Info:
+    """Of a step whose search found no component worth adding: only the correction acts."""
+    nan, none = jnp.asarray(jnp.nan), jnp.asarray(0)
+    return Info(jnp.asarray(int(Kind.REFINE)), jnp.zeros(()), nan, nan, nan, nan, nan, none, none, none)
 
 
 @counted_jit(static_argnums=(0, 1, 2, 3))
@@ -127,11 +169,23 @@ def _blank(family: Family, dim: int, capacity: int, n_draws: int) -> tuple[Mixtu
     return mixtures.empty(family, dim, capacity), tables.empty(dim, capacity, n_draws)
 
 
+def _insert_all(
+    target: Target, mixture: Mixture, table: Table, proposal: Proposal, key: Array
+) -> tuple[Array, Mixture, Table]:
+    """Every proposed component in a free slot, with weight 0; and the slot of the best."""
+    free = np.flatnonzero(np.asarray(mixture.weights) == 0)
+    for i, params in enumerate((proposal.params, *proposal.others)):
+        own = jax.random.fold_in(key, i)
+        mixture, table = _insert(target, mixture, table, params, jnp.asarray(free[i]), own)
+    return jnp.asarray(free[0]), mixture, table
+
+
 @counted_jit
-def _insert(target: Target, mixture: Mixture, table: Table, params: Params, key: Array) -> tuple[Array, Mixture, Table]:
-    slot = mixtures.free_slot(mixture.weights)
+def _insert(
+    target: Target, mixture: Mixture, table: Table, params: Params, slot: Array, key: Array
+) -> tuple[Mixture, Table]:
     mixture = mixtures.insert(mixture, slot, params)
-    return slot, mixture, tables.record(table, target, mixture, slot, key)
+    return mixture, tables.record(table, target, mixture, slot, key)
 
 
 @counted_jit
@@ -197,11 +251,6 @@ def update(
 
 
 @counted_jit
-def _correct(correction: Correction, table: Table, weights: Float[Array, " slots"]) -> Float[Array, " slots"]:
-    return correction(tables.estimates(table, weights), weights, table.filled)
-
-
-@counted_jit
 def _gradients(state: State) -> Float[Array, " slots"]:
     return tables.estimates(state.table, state.mixture.weights).gradients(state.mixture.weights)
 
@@ -236,12 +285,21 @@ def redraw(state: State, target: Target, n_draws: int) -> tuple[State, int]:
     """The same state with another number of draws per component, all of them new; and the evaluations it took."""
     key, key_draws = sub_keys(state.key, 2)
     _, table = _blank(state.mixture.family, target.dim, state.mixture.capacity, n_draws)
-    slots = [int(slot) for slot in jnp.flatnonzero(state.table.filled)]
+    slots = np.flatnonzero(np.asarray(state.table.filled) | (np.asarray(state.mixture.weights) > 0))
     for slot in slots:
-        table = _record(table, target, state.mixture, jnp.asarray(slot), jax.random.fold_in(key_draws, slot))
+        same = jax.tree.map(lambda leaf, slot=slot: np.asarray(leaf)[slot], state.mixture.params)
+        own = jax.random.fold_in(key_draws, slot)
+        _, table = _insert(target, state.mixture, table, same, jnp.asarray(slot), own)
     return replace(state, table=table, key=key), n_draws * len(slots)
 
 
-@counted_jit
-def _record(table: Table, target: Target, mixture: Mixture, slot: Array, key: Array) -> Table:
-    return tables.record(table, target, mixture, slot, key)
+def _with_room(state: State, target: Target, n: int) -> tuple[State, int]:
+    """The same state with at least n free slots, and draws in its table (a refinement leaves none); and the
+    evaluations that took."""
+    free = state.mixture.capacity - state.mixture.n_active
+    if n > free:
+        wanted = mixtures.capacity_for(state.mixture.n_active + n, target.dim)
+        state = grow(state, max(2 * state.mixture.capacity, wanted))
+    if np.any(state.table.filled):
+        return state, 0
+    return redraw(replace(state, key=jax.random.fold_in(state.key, 5)), target, state.table.n_draws)

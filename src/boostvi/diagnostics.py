@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from boostvi import mixture as mixtures
-from boostvi._jit import counted_jit
+from boostvi._jit import counted_jit, new_key
 from boostvi.mixture import Mixture
-from boostvi.target import Target
+from boostvi.target import Target, log_densities
 
 KHAT_LIMIT = 0.7
 """Above this Pareto shape, importance weights have no usable variance (Vehtari et al. 2024)."""
@@ -19,11 +20,24 @@ ESS_SHARE_LIMIT = 0.1
 """Below this share of effective draws, log Ẑ tends to be too low and the KL estimate with it."""
 
 
-@counted_jit(static_argnums=3)
-def fresh_log_densities(target: Target, mixture: Mixture, key: Array, n: int) -> tuple[Array, Array, Array]:
+BLOCK = 2000
+"""Fresh draws are made in blocks of this size where their number allows: another number compiles nothing anew."""
+
+
+def fresh_log_densities(
+    target: Target, mixture: Mixture, key: Array, n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """n fresh draws of q, with ln p and ln q there."""
-    z, log_q = mixtures.draw(mixture, mixture.weights, key, n)
-    return z, target.log_density_of(z), log_q
+    block = BLOCK if n % BLOCK == 0 else n
+    parts = [_fresh(mixture, key, jnp.asarray(i), block) for i in range(n // block)]
+    draws = [np.asarray(z) for z, _ in parts]
+    log_target = [log_densities(target, z) for z in draws]
+    return np.concatenate(draws), np.concatenate(log_target), np.concatenate([np.asarray(log_q) for _, log_q in parts])
+
+
+@counted_jit(static_argnums=3)
+def _fresh(mixture: Mixture, key: Array, block: Array, n: int) -> tuple[Array, Array]:
+    return mixtures.draw(mixture, mixture.weights, jax.random.fold_in(key, block), n)
 
 
 @dataclass(frozen=True)
@@ -110,5 +124,5 @@ PURPOSES = ("start", "step", "final")
 
 def key_for(seed: int, purpose: str, t: int) -> Array:
     """Keys of evaluation draws: apart from every key that a step uses, and from one another."""
-    apart = jax.random.fold_in(jax.random.key(seed), 2**31 + PURPOSES.index(purpose))
+    apart = jax.random.fold_in(new_key(seed), 2**31 + PURPOSES.index(purpose))
     return jax.random.fold_in(apart, t)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from boostvi import boosting, diagnostics
 from boostvi import table as tables
-from boostvi._jit import counted_jit, float64
-from boostvi._struct import look_up
+from boostvi._jit import counted_jit, float64, new_key
+from boostvi._struct import look_up, replace
 from boostvi.boosting import Clock, Info, Parts, State
 from boostvi.directions.base import Kind
 from boostvi.families.base import Family
@@ -128,25 +129,27 @@ def fit(
     if resume is None:
         plan = dataclasses.replace(look_up("recipe", "auto" if recipe is None else recipe, RECIPES, Recipe), **given)
         seed = _checked_seed(seed)
-        start = functools.partial(_start, plan, plan.parts(), plan.family_for(target.dim), target, seed)
+        family = plan.family_for(target.dim)
+        start = functools.partial(_start, plan, plan.parts(family), family, target, seed)
         validate_start(target, diagnostics.key_for(seed, "start", 0))
     else:
         run = _checked_resume(resume, target, {**given, "recipe": recipe, "seed": seed})
         allowed = {name: value for name, value in given.items() if name in RESUMABLE}
         plan = dataclasses.replace(run.recipe, **allowed)
-        run = dataclasses.replace(run, recipe=plan)
+        run = dataclasses.replace(run, recipe=plan, parts=plan.parts(run.state.mixture.family))
 
     begin = time.perf_counter() - (run.seconds if run else 0.0)
     elapsed = lambda: time.perf_counter() - begin  # noqa: E731
+    deadline = None if max_seconds is None else begin + max_seconds
     status: str | None = None
     line = Progress(progress, plan.max_steps)
     try:
         if run is None:
-            run = start(elapsed)
+            run = start(elapsed, deadline)
             line.update(run.history.rows[-1])
             status = "callback" if _call(callbacks, run) else None
         while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
-            run = _advance(run, target, elapsed)
+            run = _advance(run, target, elapsed, deadline)
             line.update(run.history.rows[-1])
             status = "callback" if _call(callbacks, run) else None
     except KeyboardInterrupt:
@@ -159,18 +162,21 @@ def fit(
 
 
 @float64
-def _start(plan: Recipe, parts: Parts, family: Family, target: Target, seed: int, elapsed: Elapsed) -> Run:
-    clock = Clock()
-    key, n_draws = jax.random.key(seed), plan.draws_at(0)
+def _start(
+    plan: Recipe, parts: Parts, family: Family, target: Target, seed: int, elapsed: Elapsed,
+    deadline: float | None,
+) -> Run:  # fmt: skip
+    clock = Clock(deadline)
+    key, n_draws = new_key(seed), plan.draws_at(0)
     state, info = boosting.start(parts, target, family, FIRST_CAPACITY, n_draws, key, clock)
     run = Run(plan, parts, seed, state, History(), state.mixture, START_TRIES, 0.0)
     return _recorded(run, target, state, info, 0, clock, elapsed)
 
 
 @float64
-def _advance(run: Run, target: Target, elapsed: Elapsed) -> Run:
+def _advance(run: Run, target: Target, elapsed: Elapsed, deadline: float | None) -> Run:
     """One step of Algorithm 1, with room and draws for it."""
-    state, extra, clock = run.state, 0, Clock()
+    state, extra, clock = run.state, 0, Clock(deadline)
     t = int(state.t) + 1
     if state.mixture.n_active == state.mixture.capacity:
         state = boosting.grow(state, 2 * state.mixture.capacity)
@@ -194,7 +200,8 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
         )
     if not np.isfinite(np.asarray(mixture.weights)).all():
         raise RuntimeError(f"the weights are not finite after step {t}: this is a fault of boostvi, please report it")
-    table_elbo = -float(_table_objective(state.table, mixture.weights))
+    table_elbo = -float(_table_objective(state.table, mixture.weights)) if np.any(state.table.filled) else np.nan
+    state = replace(state, kl=jnp.asarray(fresh.kl_estimate))
     seconds_evaluation = time.perf_counter() - begin
     evals = run.evals + int(info.evals) + extra + n
     history = run.history.append(
@@ -230,14 +237,13 @@ def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
     row, recipe = run.history.rows[-1], run.recipe
     if (
         recipe.min_steps <= row["step"]
+        and (run.parts.next_component.exhaustible is False or row["kind"] == Kind.REFINE.label)
         and recipe.kl_tol is not None
         and row["kl_estimate"] + 2.0 * row["kl_se"] < recipe.kl_tol
     ):
         return "converged"
     if limits.gap_tol is not None and max(row["gap_new"], row["gap_active"]) < limits.gap_tol:
         return "converged"
-    if recipe.patience is not None and _stalled(run.history, recipe.patience):
-        return "no-improvement"
     if row["step"] >= recipe.max_steps:
         return "max-steps"
     if recipe.max_components is not None and row["n_active"] >= recipe.max_components:
@@ -246,6 +252,8 @@ def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
         return "max-seconds"
     if limits.max_evals is not None and run.evals >= limits.max_evals:
         return "max-evals"
+    if recipe.patience is not None and _stalled(run.history, recipe.patience):
+        return "no-improvement"
     return None
 
 

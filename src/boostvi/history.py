@@ -9,7 +9,7 @@ import numpy as np
 
 COLUMNS = {
     "step": "boosting step; 0 is the first component",
-    "kind": "init, frank-wolfe, away, pairwise, drop or fallback",
+    "kind": "init, frank-wolfe, away, pairwise, drop, fallback or refine",
     "elbo": "evidence lower bound from fresh draws",
     "elbo_se": "its standard error",
     "table_elbo": "the same on the table, which fitted the weights: above `elbo` by what was overfitted",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from boostvi._jit import counted_jit, float64, map_chunked
+from boostvi._jit import counted_jit, float64, map_chunked, new_key
 from boostvi._struct import replace, static, struct
 from boostvi.families.base import Family, Params
 
@@ -44,7 +44,7 @@ class Mixture:
         """`n` independent draws, shape (n, dim)."""
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"n must be a positive integer, got {n!r}")
-        return np.asarray(_sample(self, jax.random.key(seed), int(n)))
+        return np.asarray(_sample(self, new_key(seed), int(n)))
 
     def log_prob(self, z: Any) -> Any:
         """ln q(z) for z of shape (..., dim). Traceable: inside jit or grad it returns a JAX array."""
@@ -67,9 +67,29 @@ class Mixture:
 def empty(family: Family, dim: int, capacity: int) -> Mixture:
     """A mixture whose slots are all free (at harmless parameters)."""
     loc = jnp.zeros(dim)
-    params = family.freeze(family.init(jax.random.key(0), loc, loc + 1.0))
+    params = family.freeze(family.init(new_key(0), loc, loc + 1.0))
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (capacity, *leaf.shape)), params)
     return Mixture(stacked, jnp.zeros(capacity), family)
+
+
+WIDE = 128
+"""Dimensions up to which 32 slots of full-rank components cost less to carry along than to compile for anew."""
+
+
+def capacity_for(n: int, dim: int) -> int:
+    """Slots for n components that may become more: few different numbers, because each is compiled anew."""
+    capacity = 32 if dim <= WIDE else 8
+    while capacity < n:
+        capacity *= 2
+    return capacity
+
+
+def of(family: Family, params: Params, weights: Any) -> Mixture:
+    """A mixture of exactly these components (frozen parameters, stacked), with a few free slots behind them."""
+    n = len(weights)
+    spare = capacity_for(n, params["loc"].shape[1]) - n
+    filled = jax.tree.map(lambda leaf: jnp.asarray(np.concatenate([leaf, leaf[:1].repeat(spare, axis=0)])), params)
+    return Mixture(filled, jnp.asarray(np.concatenate([weights, np.zeros(spare)])), family)
 
 
 def insert(mixture: Mixture, slot: Int[Array, ""], params: Params) -> Mixture:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from boostvi import diagnostics
 from boostvi import mixture as mixtures
-from boostvi._jit import counted_jit, float64
+from boostvi._jit import counted_jit, float64, new_key
 from boostvi.mixture import Mixture
 from boostvi.result import Result
 from boostvi.target import log_densities
@@ -439,5 +439,5 @@ def _component_draws(mixture: Mixture, pair: Array, key: Array) -> Array:
 @float64
 def _covariances(mixture: Mixture, pair: Sequence[int]) -> list[np.ndarray]:
     """Covariance of each component in two coordinates, from draws: the same for every family."""
-    draws = np.asarray(_component_draws(mixture, np.asarray(pair), jax.random.key(0)))
+    draws = np.asarray(_component_draws(mixture, np.asarray(pair), new_key(0)))
     return [np.cov(d.T) for d in draws]

@@ -8,31 +8,35 @@ from typing import Any
 
 from boostvi._struct import check, check_count, look_up
 from boostvi.boosting import Parts
-from boostvi.corrections import CORRECTIONS, Correction, FullyCorrective, NoCorrection
+from boostvi.corrections import CORRECTIONS, Correction, FullyCorrective, NoCorrection, Refine
 from boostvi.directions import DIRECTIONS, Away, DirectionRule, FrankWolfe, Pairwise
-from boostvi.families import FAMILIES, Family, FullRankNormal, LowRankNormal
+from boostvi.families import FAMILIES, Family, FullRankNormal, LinearFamily, LowRankNormal
 from boostvi.next_component import (
     FIRST_COMPONENTS,
     NEXT_COMPONENTS,
     Adam,
+    Explore,
     FirstComponent,
     LaplaceApproximation,
     MixtureElbo,
     NextComponent,
     PlainVI,
+    Race,
     ResidualElbo,
 )
 from boostvi.step_sizes import STEP_SIZES, Adaptive, Exact, LineSearch, Predefined, StepSize
 
-FULL_RANK_UP_TO = 100
+FULL_RANK_UP_TO = 300
 """Dimensions up to which `auto` uses full-rank components; their number of parameters is quadratic in d."""
+MAX_COMPONENTS = 128
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything that defines an algorithm, before a target and a budget are given.
 
-    family: of the components; None lets the dimension decide.
+    first, next_component, correction: None lets the family decide (see `parts`).
+    family: of the components; None lets the dimension decide, and the race for the first component.
     n_draws: draws of each component in the table (and of each fresh estimate).
     draws_growth: the number of draws at step t is n_draws·2^⌊draws_growth·log2(t+1)⌋; 4 matches ε_t ∝ 1/t².
     elbo_draws: fresh draws behind the reported ELBO of each step.
@@ -63,14 +67,32 @@ class Recipe:
                 check_count(argument, getattr(self, argument))
         check("draws_growth", self.draws_growth, lambda v: v >= 0, "not negative")
 
-    def parts(self) -> Parts:
+    def parts(self, family: Family) -> Parts:
+        """The parts, those left open chosen to suit the family."""
+        chosen = self._natural() if isinstance(family, LinearFamily) else self._gradients()
+        given = {name: getattr(self, name) for name in ("first", "next_component", "correction")}
+        chosen |= {name: value for name, value in given.items() if value is not None}
         return Parts(
-            first=look_up("first", self.first, FIRST_COMPONENTS, FirstComponent),
-            next_component=look_up("next_component", self.next_component, NEXT_COMPONENTS, NextComponent),
+            first=look_up("first", chosen["first"], FIRST_COMPONENTS, FirstComponent),
+            next_component=look_up("next_component", chosen["next_component"], NEXT_COMPONENTS, NextComponent),
             direction=look_up("direction", self.direction, DIRECTIONS, DirectionRule),
             step_size=look_up("step_size", self.step_size, STEP_SIZES, StepSize),
-            correction=look_up("correction", self.correction, CORRECTIONS, Correction),
+            correction=look_up("correction", chosen["correction"], CORRECTIONS, Correction),
         )
+
+    def _natural(self) -> dict[str, Any]:
+        """Natural gradients on all components at once: for full-rank families."""
+        refine = Refine(split_above=self.kl_tol or 0.0, max_components=self.max_components or MAX_COMPONENTS)
+        return {"first": Race(heavy_tails=self.family is None), "next_component": Explore(), "correction": refine}
+
+    def _gradients(self) -> dict[str, Any]:
+        """Reparameterised gradients, one component at a time: for every other family."""
+        adam = Adam(learning_rate=0.05, decay=0.75, steps=1500, draws=8)
+        return {
+            "first": LaplaceApproximation(polish=adam),
+            "next_component": MixtureElbo(optimiser=adam),
+            "correction": FullyCorrective(),
+        }
 
     def family_for(self, dim: int) -> Family:
         if self.family is None:
@@ -104,19 +126,23 @@ def backtracking(grow: float, shrink: float, initial: float) -> Adaptive:
 
 
 def auto() -> Recipe:
-    """The best composition so far: mixture ELBO from several starts, exact step, fully corrective weights."""
+    """The default: race for the first components, explore for missed modes, split and refine all of them together.
+
+    The parts left open depend on the family (and so on the dimension): see `Recipe.parts`.
+    """
     return Recipe(
-        first=LaplaceApproximation(polish=Adam(learning_rate=0.05, decay=0.75, steps=1500, draws=8)),
-        next_component=MixtureElbo(optimiser=Adam(learning_rate=0.05, decay=0.75, steps=1500, draws=8)),
+        first=None,
+        next_component=None,
         direction=FrankWolfe(),
         step_size=Exact(),
-        correction=FullyCorrective(),
+        correction=None,
         family=None,
+        n_draws=200,
         elbo_draws=4000,
-        max_components=32,
-        kl_tol=0.01,
-        min_steps=2,
-        patience=3,
+        max_components=MAX_COMPONENTS,
+        kl_tol=0.005,
+        min_steps=1,
+        patience=2,
     )
 
 

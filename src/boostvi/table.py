@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int
 
@@ -44,10 +45,10 @@ class Table:
 
 def empty(dim: int, capacity: int, n_draws: int) -> Table:
     return Table(
-        draws=jnp.zeros((capacity, n_draws, dim)),
-        log_target=jnp.zeros((capacity, n_draws)),
-        log_components=jnp.zeros((capacity, capacity, n_draws)),
-        filled=jnp.zeros(capacity, dtype=bool),
+        draws=jnp.asarray(np.zeros((capacity, n_draws, dim))),
+        log_target=jnp.asarray(np.zeros((capacity, n_draws))),
+        log_components=jnp.asarray(np.zeros((capacity, capacity, n_draws))),
+        filled=jnp.asarray(np.zeros(capacity, dtype=bool)),
     )
 
 

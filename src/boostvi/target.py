@@ -19,6 +19,11 @@ CHUNK_BYTES = 2**25
 START_TRIES = 64
 """Starting points tried before a target without a finite log density is refused."""
 
+MAX_TILE = 128
+TILE_BYTES = 2**22
+"""Gradients at many points are computed in tiles of 16 to 128 rows, smaller where a row of the model is larger: a small
+batch is padded to a whole tile, which must not cost much."""
+
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 Init = Callable[[Array], Float[Array, " dim"]]
 
@@ -64,6 +69,17 @@ class Target:
     def dim(self) -> int:
         return len(self.names)
 
+    @property
+    def tile(self) -> int:
+        """Rows of the one compiled program that computes ln p and its gradient at many points."""
+        rows = self.chunk * TILE_BYTES // CHUNK_BYTES
+        return int(min(MAX_TILE, max(16, 1 << max(rows, 1).bit_length() - 1)))
+
+    @property
+    def is_float64(self) -> bool:
+        """Whether the log density is computed with 64 bits."""
+        return bool(self._program.jaxpr.outvars[0].aval.dtype == jnp.float64)
+
     def __repr__(self) -> str:
         return f"Target(dim={self.dim})"
 
@@ -92,15 +108,33 @@ class Target:
         return target
 
 
-@counted_jit
+@counted_jit(runs_model=True)
 def _log_density_of(target: Target, draws: Any) -> Array:
     return target.log_density_of(draws)
 
 
 @float64
 def log_densities(target: Target, draws: Any) -> np.ndarray:
-    """ln p at the rows of `draws`, compiled once per shape."""
+    """ln p at the rows of `draws`. A small model's gradient costs less than compiling it again without."""
+    if target.tile == MAX_TILE:
+        return values_and_gradients(target, draws)[0]
     return np.asarray(_log_density_of(target, draws))
+
+
+@counted_jit(runs_model=True)
+def _tile(target: Target, z: Array) -> tuple[Array, Array]:
+    return map_chunked(jax.value_and_grad(target.log_density), z, target.chunk)
+
+
+@float64
+def values_and_gradients(target: Target, z: Any) -> tuple[np.ndarray, np.ndarray]:
+    """ln p and ∇ ln p at the rows of z, in tiles of one shape: however many rows, the model compiles once."""
+    z = np.asarray(z, dtype=np.float64)
+    n, tile = z.shape[0], target.tile
+    padded = np.concatenate([z, np.repeat(z[-1:], -n % tile, axis=0)])
+    tiles = [_tile(target, padded[i : i + tile]) for i in range(0, n, tile)]
+    values, gradients = (np.concatenate([np.asarray(part[j]) for part in tiles])[:n] for j in (0, 1))
+    return values, gradients
 
 
 class _Program:
@@ -147,9 +181,19 @@ def _first_line(error: Exception) -> str:
 
 
 @counted_jit
-def _densities_at_starts(target: Target, key: Array) -> tuple[Array, Array]:
-    starts = jax.vmap(target.init)(jax.random.split(key, START_TRIES)).astype(jnp.float64)
-    return starts, map_chunked(target.raw_log_density, starts, target.chunk)
+def _starting_points(target: Target, key: Array) -> Array:
+    return jax.vmap(target.init)(jax.random.split(key, START_TRIES)).astype(jnp.float64)
+
+
+@float64
+def starting_points(target: Target, key: Array) -> np.ndarray:
+    """Dispersed starting points, as `init` draws them."""
+    return np.asarray(_starting_points(target, key))
+
+
+@counted_jit
+def _raw_densities(target: Target, starts: Any) -> Array:
+    return map_chunked(target.raw_log_density, starts, target.chunk)
 
 
 @float64
@@ -159,14 +203,14 @@ def validate_start(target: Target, key: Array) -> None:
     if shape != (target.dim,):
         raise ValueError(f"init must return an array of shape ({target.dim},), got {shape}")
     try:
-        _, values = _densities_at_starts(target, key)
-        values = np.asarray(values)
+        starts = starting_points(target, key)
+        if np.isfinite(values_and_gradients(target, starts)[0]).any():
+            return
+        values = np.asarray(_raw_densities(target, starts))
     except Exception as error:  # the user's code again, now with numbers (a callback into another language, say)
         raise ValueError(
             f"log_density raised {type(error).__name__} at the starting points: {_first_line(error)}"
         ) from error
-    if np.isfinite(values).any():
-        return
     if np.isnan(values).any():
         cause = "NaN"
         floats = [d for d in target._data if jnp.issubdtype(d.dtype, jnp.floating)]

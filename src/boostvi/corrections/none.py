@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from boostvi._struct import struct
-from boostvi.corrections.base import Correction
+from boostvi.corrections.base import WeightCorrection
 
 
 @struct
-class NoCorrection(Correction):
+class NoCorrection(WeightCorrection):
     """The weights stay as the step left them: the paper's algorithms."""
 
     name = "none"

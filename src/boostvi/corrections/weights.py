@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from boostvi._struct import check, struct
-from boostvi.corrections.base import Correction
+from boostvi.corrections.base import WeightCorrection
 from boostvi.table import TableEstimates, recenter
 
 MAX_ITERATIONS = 80
@@ -21,7 +21,7 @@ CENTERING = 0.1
 
 
 @struct
-class FullyCorrective(Correction):
+class FullyCorrective(WeightCorrection):
     """argmin F(w) over the simplex, by a primal-dual interior-point method on the table.
 
     tol: the Frank-Wolfe gap Σ w_k g_k − min_k g_k (≥ F(w) − min F, a certificate) at which it stops, in nats.

@@ -27,6 +27,7 @@ class Kind(IntEnum):
     PAIRWISE = 3
     DROP = 4  # an away or pairwise step taken to its end: a component left
     FALLBACK = 5  # the step-size rule gave up
+    REFINE = 6  # nothing new was found: the components that are there were improved
 
     @property
     def label(self) -> str:

@@ -4,10 +4,16 @@ from boostvi.families.base import Family
 from boostvi.families.diagonal_laplace import DiagonalLaplace
 from boostvi.families.diagonal_normal import DiagonalNormal
 from boostvi.families.diagonal_student_t import DiagonalStudentT
-from boostvi.families.full_rank_normal import FullRankNormal
+from boostvi.families.linear import FullRankNormal, FullRankStudentT, LinearFamily, ProductStudentT
 from boostvi.families.low_rank_normal import LowRankNormal
 
-FAMILIES = {cls.name: cls for cls in (DiagonalNormal, DiagonalLaplace, DiagonalStudentT, LowRankNormal, FullRankNormal)}
+FAMILIES = {
+    cls.name: cls
+    for cls in (
+        DiagonalNormal, DiagonalLaplace, DiagonalStudentT, LowRankNormal, FullRankNormal, FullRankStudentT,
+        ProductStudentT,
+    )
+}  # fmt: skip
 
 __all__ = [
     "FAMILIES",
@@ -16,5 +22,8 @@ __all__ = [
     "DiagonalStudentT",
     "Family",
     "FullRankNormal",
+    "FullRankStudentT",
+    "LinearFamily",
     "LowRankNormal",
+    "ProductStudentT",
 ]

@@ -16,7 +16,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.util import initialize_model
 
-from boostvi._jit import float64
+from boostvi._jit import float64, new_key
 from boostvi.target import Target
 
 UNIFORM_RADIUS = 2.0
@@ -32,7 +32,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target
     """
     if not callable(model):
         raise TypeError(f"model must be a NumPyro model function, got {model!r}")
-    key = jax.random.key(0)
+    key = new_key(0)
     trace = _trace(model, args, kwargs, key)
     latents = [name for name, site in trace.items() if _is_latent(site)]
     discrete = [name for name in latents if trace[name]["fn"].support.is_discrete]

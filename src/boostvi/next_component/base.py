@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from boostvi._jit import map_chunked
-from boostvi._struct import struct
+from boostvi._struct import static, struct
 from boostvi.families.base import Family, Params
 from boostvi.mixture import Mixture
 from boostvi.table import Table
@@ -19,18 +19,25 @@ from boostvi.target import Target
 
 @struct
 class Proposal:
-    """A component with what finding it cost."""
+    """A component with what finding it cost. A search may find none (params=None), or several at once (`others`)."""
 
-    params: Params
+    params: Params | None
     value: Float[Array, ""]  # its objective on fresh draws; NaN when nothing was compared
     evals: Int[Array, ""]
     nonfinite: Int[Array, ""]  # draws left out of gradients because ∇ ln p was not finite there
+    others: tuple[Params, ...] = ()
+    shares: Float[Array, " components"] | None = None  # of several first components
+    family: Family | None = static(default=None)  # of a first component, where the search chose it
 
 
 class NextComponent(ABC):
-    """`rule(target, mixture, table, t, key) -> Proposal`."""
+    """`rule(target, mixture, table, t, key) -> Proposal`.
+
+    exhaustible: the search can come back empty-handed; a run with it has not converged before it did.
+    """
 
     name: ClassVar[str]
+    exhaustible: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, target: Target, mixture: Mixture, table: Table, t: Int[Array, ""], key: Array) -> Proposal:

@@ -1,0 +1,121 @@
+"""Refinement: all components and weights moved together, and more of them where the fit is poor."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from boostvi import mixture as mixtures
+from boostvi import natural_gradient
+from boostvi import table as tables
+from boostvi._jit import sub_keys
+from boostvi._struct import check, check_count, static, struct
+from boostvi.corrections.base import Corrected, Correction
+from boostvi.corrections.weights import FullyCorrective
+from boostvi.families.linear import LinearFamily
+from boostvi.mixture import Mixture
+from boostvi.natural_gradient import Round
+from boostvi.next_component.local import CountedTarget, join, kl_between, stored, take
+
+COOLING = (0.5, 0.25, 0.125)
+"""Caps on β at the end: smaller steps average the noise away."""
+APART = 0.5
+"""The halves of a split lie ± this times √d from its centre, in its own units."""
+NARROWER = 0.85
+"""Each half has this fraction of the scale."""
+POOR = 0.1
+"""Components are split whose weight × sd(R) is at least this fraction of the largest."""
+DRAWS_PER_DIM = 4
+SAME = 0.01
+"""Nats: a component whose KL to a heavier one is below this is merged into it."""
+
+
+@struct
+class Refine(Correction):
+    """Natural-gradient rounds on all components and weights.
+
+    While the KL is above `split_above` nats, the components that fit worst are split in two first: the mixture
+    doubles. rounds: at full step size, and three quarters as many again while it cools. draws:
+    per component and round (4·d if that is more). prune: weights below this become exactly 0.
+    """
+
+    split_above: float = 0.01
+    rounds: int = static(default=16)
+    draws: int = static(default=100)
+    prune: float = 1e-4
+    max_components: int = static(default=128)
+
+    name = "refine"
+
+    def __post_init__(self):
+        check("split_above", self.split_above, lambda v: v >= 0, "not negative")
+        check("prune", self.prune, lambda v: 0 <= v < 1, "in [0, 1)")
+        for argument in ("rounds", "draws", "max_components"):
+            check_count(argument, getattr(self, argument))
+
+    def apply(self, target, mixture, table, arrived, kl, key, out_of_time):
+        if not isinstance(mixture.family, LinearFamily):
+            raise ValueError(
+                f"correction='refine' needs a full-rank family, got {mixture.family.name!r}; use "
+                "correction='fully-corrective' with this one"
+            )
+        model, keys = CountedTarget(target), sub_keys(key, 3)
+        if arrived:
+            mixture = FullyCorrective().apply(target, mixture, table, arrived, kl, key, out_of_time).mixture
+            mixture = self._cleaned(mixture)
+        if mixture.n_active == 1 and kl <= self.split_above:
+            return Corrected(mixture, table, jnp.asarray(0), jnp.asarray(0))
+        n = max(self.draws, DRAWS_PER_DIM * target.dim)
+        before = mixture
+        if kl > self.split_above and mixture.n_active < self.max_components:
+            # One round tells which components fit worst.
+            mixture, seen = natural_gradient.joint_round(model, mixture, n * mixture.n_active, 1.0, keys[0])
+            mixture = self._split(mixture, seen, np.random.default_rng(np.asarray(jax.random.key_data(keys[1]))))
+        cooling = self.rounds // 4
+        caps = [1.0] * self.rounds + [cap for cap in COOLING for _ in range(cooling)]
+        for i, cap in enumerate(caps):
+            if out_of_time():
+                if i < self.rounds:
+                    mixture = before  # a split that has not settled is worse than none
+                break
+            round_key = jax.random.fold_in(keys[2], i)
+            mixture, _ = natural_gradient.joint_round(model, mixture, n * mixture.n_active, cap, round_key)
+        mixture = self._cleaned(mixture)
+        blank = tables.empty(target.dim, mixture.capacity, table.n_draws)
+        return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
+
+    def _split(self, mixture: Mixture, seen: Round, rng: np.random.Generator) -> Mixture:
+        """Two components in place of each that fits poorly, along a random direction."""
+        weights, dim = np.asarray(mixture.weights), mixture.dim
+        misfit = np.where(weights > 0, weights * np.asarray(seen.spread), 0.0)
+        order = np.argsort(-misfit)
+        room = self.max_components - mixture.n_active
+        chosen = order[misfit[order] > POOR * misfit.max()][:room]
+        along = rng.standard_normal((chosen.size, dim))
+        along *= APART * np.sqrt(dim) / np.linalg.norm(along, axis=1, keepdims=True)
+        old = take(mixture.params, chosen)
+        shift = np.einsum("kij,kj->ki", old["factor"], along)
+        shape = old["factor"] * NARROWER, old["inverse"] / NARROWER, old["log_volume"] + dim * np.log(NARROWER)
+        rest = np.setdiff1d(np.flatnonzero(weights), chosen)
+        halves = [stored(old["loc"] + sign * shift, *shape) for sign in (1.0, -1.0)]
+        new_weights = np.concatenate([weights[rest], weights[chosen] / 2, weights[chosen] / 2])
+        return mixtures.of(mixture.family, join(take(mixture.params, rest), *halves), new_weights)
+
+    def _cleaned(self, mixture: Mixture) -> Mixture:
+        """Without components of negligible weight, near-duplicates merged, inverses fresh."""
+        weights = np.asarray(mixture.weights)
+        order = np.argsort(-weights)
+        order = order[weights[order] > self.prune]
+        params, weights = take(mixture.params, order), weights[order]
+        kl = kl_between(params)
+        kept: list[int] = []
+        for j in range(order.size):
+            twin = next((i for i in kept if kl[j, i] < SAME), None)
+            if twin is None:
+                kept.append(j)
+            else:
+                weights[twin] += weights[j]
+        params = take(params, kept) | {"inverse": np.linalg.inv(params["factor"][kept])}
+        return mixtures.of(mixture.family, params, weights[kept] / weights[kept].sum())

@@ -1,0 +1,102 @@
+"""L-BFGS from many starts in lockstep.
+
+All starts share each call of the model, in tiles of one shape, so the model is compiled once for the whole library;
+SciPy's would call it for one point at a time, and a compiled one would compile the line search around every model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+HISTORY = 8
+"""Pairs of steps and gradient changes that stand for the curvature."""
+BACKTRACKS = 12
+SHORTER = 0.3
+"""A rejected step is tried again at this fraction."""
+SUFFICIENT = 1e-4
+"""Share of the gain promised by the slope that a step must bring (Armijo)."""
+SMALL_GAIN = 1e-4
+"""Nats; a climb that gained less than this twice running has arrived."""
+
+ValuesAndGradients = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def climb(function: ValuesAndGradients, starts: np.ndarray, max_iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Local maxima of `function` reached from the rows of `starts`, and the values there (−inf: never finite)."""
+    x = np.array(starts)
+    value, gradient = _finite(*function(x))
+    steps, changes = np.zeros((2, HISTORY, *x.shape))
+    inverses = np.zeros((HISTORY, x.shape[0]))  # 1/(s·y), 0 for an empty pair
+    scale = np.minimum(1.0, 1.0 / np.maximum(np.linalg.norm(gradient, axis=1), 1e-300))
+    small = np.zeros(x.shape[0], dtype=int)
+    live = np.flatnonzero(np.isfinite(value))
+    for _ in range(max_iterations):
+        if live.size == 0:
+            break
+        pairs = steps[:, live], changes[:, live], inverses[:, live]
+        along = _two_loops(gradient[live], *pairs, scale[live])
+        slope = _dot(gradient[live], along)
+        astray = ~(slope > 0)  # rounding: fall back on the gradient
+        along[astray] = scale[live][astray, None] * gradient[live][astray]
+        slope = _dot(gradient[live], along)
+        new_x, new_value, new_gradient = _backtrack(function, x[live], value[live], gradient[live], along, slope)
+
+        s, y = new_x - x[live], gradient[live] - new_gradient
+        sy, yy = _dot(s, y), _dot(y, y)
+        curved = sy > 1e-12 * yy
+        for memory, newest in ((steps, s), (changes, y)):
+            memory[:-1, live] = memory[1:, live]
+            memory[-1, live] = np.where(curved[:, None], newest, 0.0)
+        inverses[:-1, live] = inverses[1:, live]
+        inverses[-1, live] = np.where(curved, 1.0 / np.where(curved, sy, 1.0), 0.0)
+        scale[live] = np.where(curved, sy / np.where(curved, yy, 1.0), scale[live])
+
+        gain = new_value - value[live]
+        x[live], value[live], gradient[live] = new_x, new_value, new_gradient
+        small[live] = np.where(gain < SMALL_GAIN, small[live] + 1, 0)
+        live = live[(gain > 0) & (small[live] < 2)]
+    return x, value
+
+
+def _finite(value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    finite = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
+    return np.where(finite, value, -np.inf), np.where(finite[:, None], gradient, 0.0)
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.einsum("nd,nd->n", a, b)
+
+
+def _two_loops(
+    gradient: np.ndarray, steps: np.ndarray, changes: np.ndarray, inverses: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """The quasi-Newton direction (Nocedal & Wright, Algorithm 7.4), for all starts at once."""
+    along, shares = gradient.copy(), np.zeros_like(inverses)
+    for i in reversed(range(HISTORY)):
+        shares[i] = inverses[i] * _dot(steps[i], along)
+        along -= shares[i][:, None] * changes[i]
+    along *= scale[:, None]
+    for i in range(HISTORY):
+        along += (shares[i] - inverses[i] * _dot(changes[i], along))[:, None] * steps[i]
+    return along
+
+
+def _backtrack(
+    function: ValuesAndGradients, x: np.ndarray, value: np.ndarray, gradient: np.ndarray, along: np.ndarray,
+    slope: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """The first of the steps 1, 0.3, 0.09, … that gains enough; where none does, the point itself."""
+    new_x, new_value, new_gradient = x.copy(), value.copy(), gradient.copy()
+    left, length = np.arange(x.shape[0]), 1.0
+    for _ in range(BACKTRACKS):
+        trial = x[left] + length * along[left]
+        trial_value, trial_gradient = _finite(*function(trial))
+        enough = trial_value >= value[left] + SUFFICIENT * length * slope[left]
+        taken = left[enough]
+        new_x[taken], new_value[taken], new_gradient[taken] = trial[enough], trial_value[enough], trial_gradient[enough]
+        left, length = left[~enough], SHORTER * length
+        if left.size == 0:
+            break
+    return new_x, new_value, new_gradient

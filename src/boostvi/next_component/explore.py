@@ -1,0 +1,156 @@
+"""New components where the mixture misses mass: found by looking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from boostvi import natural_gradient
+from boostvi._jit import counted_jit, sub_keys
+from boostvi._struct import check_count, static, struct
+from boostvi.families.base import Params
+from boostvi.families.linear import LinearFamily
+from boostvi.mixture import Mixture
+from boostvi.next_component.base import NextComponent, Proposal
+from boostvi.next_component.climb import climb
+from boostvi.next_component.local import CountedTarget, distinct, local_vi, modes_at, take
+from boostvi.next_component.race import SCALES
+from boostvi.target import Target, starting_points
+
+TILE = 128
+INFLATIONS = (1.0, 2.0, 4.0)
+"""Starts are drawn from the mixture's covariance times these, squared."""
+DEFLATED_ITERATIONS = 40
+MAX_ITERATIONS = 100
+UNCOVERED = 3.0
+"""Nats by which ln p − ln q must exceed the ELBO, and at all the value at any draw of q, at a local maximum of p that
+the mixture has missed: a mode that it covers badly is a matter for refinement."""
+WORTH = 9.0
+"""Nats below the mixture's ELBO down to which a component's own ELBO counts: e⁻⁹ of the mass."""
+LAPLACE_SLACK = 40.0
+"""Nats by which the Laplace mass of a heavy-tailed mode may be too low before local VI has seen it."""
+ROUNDS = 20
+MOST = 16
+"""Components fitted to new modes at once."""
+
+
+@struct
+class Explore(NextComponent):
+    """Climbs from `n_starts` points: prior draws, wide draws, and draws of the inflated mixture. Every other climb first
+    goes up the deflated residual ln p − ln q, away from what is covered. A local maximum of p that the mixture
+    has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has mass."""
+
+    n_starts: int = static(default=128)
+
+    name = "explore"
+    exhaustible = True
+
+    def __post_init__(self):
+        check_count("n_starts", self.n_starts)
+
+    def __call__(self, target, mixture, table, t, key):
+        found = look(target, mixture, self.n_starts, key)
+        kept = [take(found.components, i) for i in range(found.elbos.size)]
+        best, others = (kept[0], tuple(kept[1:])) if kept else (None, ())
+        value = found.elbos[0] if kept else np.nan
+        return Proposal(best, np.asarray(value), np.asarray(found.evals), np.asarray(found.nonfinite), others)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Components at modes that a mixture has missed, best first, and what the search cost."""
+
+    components: Params
+    elbos: Float[np.ndarray, " n"]
+    probes: int
+    evals: int
+    nonfinite: int
+
+
+def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
+    """Look for modes of p that `mixture` misses, from n starts."""
+    if not isinstance(mixture.family, LinearFamily):
+        raise ValueError(
+            f"next_component='explore' needs a full-rank family, got {mixture.family.name!r}; use "
+            "next_component='mixture-elbo' with this one"
+        )
+    key_rng, key_prior, key_elbo, key_vi = sub_keys(key, 4)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
+    model = CountedTarget(target)
+    elbo, highest = _residuals(model, mixture, key_elbo)
+    points = _starts(target, mixture, n, rng, key_prior)
+
+    def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, gradients = model(z)
+        log_q, gradient_q = log_q_and_gradient(mixture, z)
+        return values - log_q, gradients - gradient_q
+
+    points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS)
+    points, values = climb(model, points, MAX_ITERATIONS)
+    missed = np.isfinite(values)
+    missed[missed] &= values[missed] - log_q_and_gradient(mixture, points[missed])[0] > max(elbo + UNCOVERED, highest)
+    params, elbos = _fit(model, mixture.family, points[missed], values[missed], elbo, key_vi)
+    return Found(params, elbos, n, model.evals, model.nonfinite)
+
+
+def _fit(
+    model: CountedTarget, family: LinearFamily, points: np.ndarray, values: np.ndarray, elbo: float, key: Array
+) -> tuple[Params, np.ndarray]:
+    """Components fitted at the distinct points that have mass, best first."""
+    modes = modes_at(model, points, values, MOST, elbo - LAPLACE_SLACK)
+    if modes is None:
+        return {}, np.zeros(0)
+    params, elbos = local_vi(model, family, modes, ROUNDS, key)
+    kept = distinct(params, elbos)
+    kept = kept[elbos[kept] > elbo - WORTH]
+    return take(params, kept), elbos[kept]
+
+
+def _starts(target: Target, mixture: Mixture, n: int, rng: np.random.Generator, key: Array) -> np.ndarray:
+    """A quarter from the prior, a quarter wide around the origin, half from the inflated mixture; shuffled."""
+    prior = starting_points(target, key)[: n // 4]
+    spread = 10.0 ** rng.uniform(*SCALES, (n // 4, 1))
+    wide = spread * rng.standard_normal((n // 4, target.dim))
+    rest = n - prior.shape[0] - wide.shape[0]
+    weights = np.asarray(mixture.weights)
+    loc, factor = np.asarray(mixture.params["loc"]), np.asarray(mixture.params["factor"])
+    mean = weights @ loc
+    slots = rng.choice(weights.size, size=rest, p=weights / weights.sum())
+    # A draw of the mixture's covariance: a component's centre (signs flipped at random) plus its own spread.
+    signs = rng.choice([-1.0, 1.0], size=(rest, 1))
+    around = np.einsum("nij,nj->ni", factor[slots], rng.standard_normal((rest, target.dim)))
+    inflated = mean + rng.choice(INFLATIONS, size=(rest, 1)) * (signs * (loc[slots] - mean) + around)
+    return rng.permutation(np.concatenate([prior, wide, inflated]))
+
+
+def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float]:
+    """The ELBO, and the largest ln p − ln q, on one block of fresh draws, balanced over the components."""
+    z, slots = natural_gradient.block_of_draws(mixture, key, jnp.asarray(0))
+    values, _ = model(z)
+    residuals = values - log_q_and_gradient(mixture, np.asarray(z))[0]
+    counts = np.bincount(slots, minlength=mixture.capacity)
+    weights = np.asarray(mixture.weights)[slots] / counts[slots]
+    usable = np.isfinite(values)
+    elbo = np.sum((weights * residuals)[usable]) / np.sum(weights[usable])
+    return float(elbo), float(residuals[usable].max())
+
+
+def log_q_and_gradient(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ln q and its gradient at the rows of z, in tiles of one shape."""
+    n = z.shape[0]
+    if n == 0:
+        return np.zeros(0), np.zeros(z.shape)
+    padded = np.concatenate([z, np.repeat(z[-1:], -n % TILE, axis=0)])
+    parts = [_tile(mixture, padded[i : i + TILE]) for i in range(0, n, TILE)]
+    log_q, gradients = (np.concatenate([np.asarray(part[j]) for part in parts])[:n] for j in (0, 1))
+    return log_q, gradients
+
+
+@counted_jit
+def _tile(mixture: Mixture, z: Any) -> tuple[Array, Array]:
+    return natural_gradient.densities(mixture, z)[2:]

@@ -1,0 +1,148 @@
+"""q_0 for `auto`: modes found from dispersed starts, raced against broad components, in the family that fits best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.stats
+from jaxtyping import Array
+
+from boostvi._jit import sub_keys
+from boostvi._struct import check_count, static, struct
+from boostvi.families.base import Params
+from boostvi.families.linear import FullRankNormal, FullRankStudentT, LinearFamily, ProductStudentT
+from boostvi.next_component.base import FirstComponent, Proposal
+from boostvi.next_component.climb import climb
+from boostvi.next_component.local import (
+    CountedTarget,
+    distinct,
+    gaussians_at,
+    isotropic,
+    local_vi,
+    modes_at,
+    quality,
+    stored,
+    take,
+)
+from boostvi.target import starting_points
+
+SCALES = (-1.0, 1.5)
+"""log10 of the spread of dispersed starts: nothing is known of the posterior's size yet."""
+MAX_ITERATIONS = 100
+ROUNDS = 40
+KEPT_WITHIN = 12.0
+"""Nats below the best ELBO up to which a mode is kept: e⁻¹² of the mass."""
+GOOD_ENOUGH = 0.3
+"""Nats: a first component this close to what it sees of the posterior needs no race."""
+HEAVY = 0.5
+"""Pareto shape of the importance weights from which heavy-tailed families are tried."""
+HEAVY_FAMILIES = (FullRankStudentT(2.0), ProductStudentT(2.0), FullRankStudentT(6.0), ProductStudentT(6.0))
+ROUGH_SCALES = (0.5, 0.7, 1.0)
+ROUGH_DRAWS = 512
+ROUGH_SLACK = 0.3
+"""A heavy-tailed family is fitted when its rough ELBO, before any fitting, comes this close to the Normal's."""
+HEAVY_GAIN = 0.5
+MOST_KL = 2.0
+"""It is chosen when it removes this share of the KL that a Normal leaves (2 nats at most: the estimate of a large one is
+no more than a guess)."""
+
+
+@struct
+class Race(FirstComponent):
+    """L-BFGS from `n_starts` dispersed points → |Hessian|⁻¹ → natural-gradient VI; if the best of these is far from
+    what its own draws see, broad components race against them (a spike at the mode is not where the mass is), and
+    where its importance weights are heavy-tailed so do Student-t families. The ELBO decides. All distinct modes
+    within 12 nats of the best are returned."""
+
+    n_starts: int = static(default=32)
+    heavy_tails: bool = static(default=True)
+
+    name = "race"
+
+    def __post_init__(self):
+        check_count("n_starts", self.n_starts)
+
+    def __call__(self, target, family, key):
+        if not isinstance(family, LinearFamily):
+            raise ValueError(
+                f"first='race' needs a full-rank family, got {family.name!r}; use family='full-rank-normal', or "
+                "first='laplace' or 'vi' with this one"
+            )
+        keys = sub_keys(key, 6)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(keys[0])))
+        model = CountedTarget(target)
+        starts = self._modes(model, rng, keys[1])
+        params, elbos = local_vi(model, family, starts, ROUNDS, keys[2])
+        kl, khat = quality(model, family, take(params, [int(np.argmax(elbos))]), keys[3])
+        if not kl < GOOD_ENOUGH:
+            scales = 10.0 ** rng.uniform(*SCALES, self.n_starts // 4 + 1)
+            points = np.minimum(scales, 1.0)[:, None] * rng.standard_normal((scales.size, target.dim))
+            spheres = isotropic(points, np.minimum(scales, 1.0))
+            broad, broad_elbos = local_vi(model, family, spheres, ROUNDS, keys[4])
+            if np.nanmax(broad_elbos) > elbos.max() + GOOD_ENOUGH:
+                starts, params, elbos = spheres, broad, broad_elbos
+                kl, khat = quality(model, family, take(params, [int(np.argmax(elbos))]), keys[3])
+        if self.heavy_tails and not khat < HEAVY and type(family) is FullRankNormal:
+            family, params, elbos = _heavier(model, family, starts, params, elbos, kl, rng, keys[5])
+        kept = distinct(params, elbos)
+        kept = kept[elbos[kept] > elbos.max() - KEPT_WITHIN]
+        best, *others = (take(params, i) for i in kept)
+        shares = np.exp(elbos[kept] - elbos[kept[0]])  # exact for modes that do not overlap
+        return Proposal(
+            best, np.asarray(elbos[kept[0]]), np.asarray(model.evals), np.asarray(model.nonfinite), tuple(others),
+            shares / shares.sum(), family,
+        )  # fmt: skip
+
+    def _modes(self, model: CountedTarget, rng: np.random.Generator, key: Array) -> Params:
+        """Distinct local maxima of ln p with their curvature, highest first."""
+        prior = starting_points(model.target, key)[: self.n_starts // 2]
+        spread = 10.0 ** rng.uniform(*SCALES, (self.n_starts - prior.shape[0], 1))
+        starts = np.concatenate([prior, spread * rng.standard_normal((spread.shape[0], prior.shape[1]))])
+        points, values = climb(model, starts, MAX_ITERATIONS)
+        modes = modes_at(model, points, values, self.n_starts // 2)
+        if modes is None:
+            raise ValueError("log_density is not finite along any of the climbs; pass init= with better starting points")
+        return modes
+
+
+def _heavier(
+    model: CountedTarget, family: LinearFamily, starts: Params, params: Params, elbos: Any, kl: float,
+    rng: np.random.Generator, key: Array,
+) -> tuple[LinearFamily, Params, Any]:  # fmt: skip
+    """The family whose best component has the highest ELBO, if the gain is worth it, with all components fitted again
+    from where the Normals started: those may have turned the axes, which matter to a product family."""
+    best = int(np.argmax(elbos))
+    rough = {other: _rough_elbo(model, other, take(params, [best]), rng) for other in HEAVY_FAMILIES}
+    winner = max(rough, key=rough.__getitem__)
+    if not rough[winner] > elbos.max() - ROUGH_SLACK:
+        return family, params, elbos
+    heavy, heavy_elbos = local_vi(model, winner, _in_units_of(winner, starts), ROUNDS, key)
+    if not heavy_elbos.max() - elbos.max() > HEAVY_GAIN * min(kl, MOST_KL):
+        return family, params, elbos
+    return winner, heavy, heavy_elbos
+
+
+def _rough_elbo(model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator) -> float:
+    """The ELBO of a Normal's counterpart in another family, at the best of a few scales; nothing is optimised, and
+    nothing compiled."""
+    dim = params["loc"].shape[1]
+    if isinstance(family, ProductStudentT):
+        noise = rng.standard_t(family.df, size=(ROUGH_DRAWS, dim))
+        log_base = scipy.stats.t.logpdf(noise, family.df).sum(axis=1)
+    else:
+        chi2 = rng.chisquare(family.df, size=(ROUGH_DRAWS, 1))
+        noise = rng.standard_normal((ROUGH_DRAWS, dim)) / np.sqrt(chi2 / family.df)
+        log_base = scipy.stats.multivariate_t(shape=np.eye(dim), df=family.df).logpdf(noise)
+    found = []
+    for scale in ROUGH_SCALES:
+        log_target, _ = model(params["loc"] + scale * noise @ params["factor"][0].T)
+        found.append(np.mean(log_target - log_base) + params["log_volume"][0] + dim * np.log(scale))
+    return float(np.max(found))
+
+
+def _in_units_of(family: LinearFamily, params: Params) -> Params:
+    """Normal components as components of the same spread of another family."""
+    by, dim = 1.0 / family.unit_sd, params["loc"].shape[1]
+    return stored(params["loc"], params["factor"] * by, params["inverse"] / by, params["log_volume"] + dim * np.log(by))
