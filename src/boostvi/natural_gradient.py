@@ -148,10 +148,11 @@ def step(params: Params, moments: Moments, cap: Float[Array, ""]) -> tuple[Param
 
 
 @counted_jit(static_argnums=(0, 3))
-def local_draws(family: LinearFamily, params: Params, key: Array, n: int) -> tuple[Array, Array]:
-    """n draws of each component, and their noise."""
+def local_draws(family: LinearFamily, params: Params, key: Array, n: int) -> tuple[Array, Array, Array]:
+    """n draws of each component, their noise, and their own log density."""
     noise = family.noise(key, (params["loc"].shape[0], n, params["loc"].shape[1]))
-    return params["loc"][:, None] + jnp.einsum("ksj,kij->ksi", noise, params["factor"]), noise
+    z = params["loc"][:, None] + jnp.einsum("ksj,kij->ksi", noise, params["factor"])
+    return z, noise, family.log_base(noise) - params["log_volume"][:, None]
 
 
 @counted_jit(static_argnums=0)

@@ -79,7 +79,7 @@ class FullRankNormal(LinearFamily):
 
 
 @dataclass(frozen=True)
-class _StudentT(LinearFamily):
+class StudentT(LinearFamily):
     df: float = 4.0
 
     def __post_init__(self):
@@ -101,7 +101,7 @@ class _StudentT(LinearFamily):
 
 
 @dataclass(frozen=True)
-class FullRankStudentT(_StudentT):
+class FullRankStudentT(StudentT):
     """Multivariate Student-t with fixed degrees of freedom: heavy in every direction at once."""
 
     name = "full-rank-student-t"
@@ -120,7 +120,7 @@ class FullRankStudentT(_StudentT):
 
 
 @dataclass(frozen=True)
-class ProductStudentT(_StudentT):
+class ProductStudentT(StudentT):
     """A linear map of independent Student-t variables: heavy along each of its own axes."""
 
     name = "product-student-t"

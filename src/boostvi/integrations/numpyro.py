@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.initialization import init_to_uniform
-from numpyro.infer.util import initialize_model
+from numpyro.infer.util import constrain_fn, potential_energy
 
 from boostvi._jit import float64, new_key
 from boostvi.target import Target
@@ -32,8 +32,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target
     """
     if not callable(model):
         raise TypeError(f"model must be a NumPyro model function, got {model!r}")
-    key = new_key(0)
-    trace = _trace(model, args, kwargs, key)
+    trace = _trace(model, args, kwargs)
     latents = [name for name, site in trace.items() if _is_latent(site)]
     discrete = [name for name in latents if trace[name]["fn"].support.is_discrete]
     if discrete:
@@ -43,45 +42,44 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target
         )
     if not latents:
         raise ValueError("the model has no latent variables: every sample site is observed")
-    _reject_nan_data(trace)
-    try:
-        info = initialize_model(
-            key,
-            model,
-            init_strategy=init_to_uniform(radius=UNIFORM_RADIUS),
-            model_args=args,
-            model_kwargs=kwargs,
-            validate_grad=False,
-        )
-    except RuntimeError as error:  # "Cannot find valid initial parameters"
-        raise ValueError(
-            "the model's log density is not finite anywhere NumPyro looked for starting values; check the data and the "
-            "supports of the sites"
-        ) from error
-    start, unravel = ravel_pytree(info.param_info.z)
-    potential, postprocess = info.potential_fn, info.postprocess_fn
+    if any(_may_be_nan(site) for site in trace.values()):
+        _reject_nan_data(_trace(model, args, kwargs, abstract=False))
+    shapes = jax.eval_shape(lambda key: _prior_draw(model, args, kwargs, key, latents), new_key(0))
+    zeros = {name: np.zeros(shape.shape) for name, shape in shapes.items()}
+    start, unravel = ravel_pytree(zeros)
 
     def init(key: jax.Array) -> jax.Array:
-        return ravel_pytree(_prior_draw(model, args, kwargs, key, info.param_info.z))[0]
+        return ravel_pytree(_prior_draw(model, args, kwargs, key, latents))[0]
 
     return Target(
-        lambda z: -potential(unravel(z)),
+        lambda z: -potential_energy(model, args, kwargs, unravel(z)),
         start.size,
         init,
-        constrain=lambda z: postprocess(unravel(z)),
-        names=_names(info.param_info.z),
+        constrain=lambda z: constrain_fn(model, args, kwargs, unravel(z), return_deterministic=True),
+        names=_names(zeros),
     )
 
 
-def _trace(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array) -> Any:
-    """Sites of one execution. Improper priors cannot be sampled: they start from a uniform draw instead."""
-    seeded = handlers.substitute(handlers.seed(model, key), substitute_fn=init_to_uniform(radius=UNIFORM_RADIUS))
+def _trace(model: Callable[..., Any], args: Any, kwargs: Any, abstract: bool = True) -> Any:
+    """Sites of one execution; of an abstract one nothing is compiled or computed. Improper priors cannot be sampled: they
+    start from a uniform draw instead."""
+    sites: dict[str, Any] = {}
+
+    def run(key: jax.Array) -> None:
+        uniform = init_to_uniform(radius=UNIFORM_RADIUS)
+        seeded = handlers.substitute(handlers.seed(model, key), substitute_fn=uniform)
+        sites.update(handlers.trace(seeded).get_trace(*args, **kwargs))
+
     try:
-        return handlers.trace(seeded).get_trace(*args, **kwargs)
+        if abstract:
+            jax.eval_shape(run, new_key(0))
+        else:
+            run(new_key(0))
     except Exception as error:
         raise ValueError(
             f"the model raised {type(error).__name__} when called with the given arguments: {error}"
         ) from error
+    return sites
 
 
 def _is_latent(site: dict[str, Any]) -> bool:
@@ -94,8 +92,8 @@ def _is_improper(distribution: Any) -> bool:
     return isinstance(distribution, numpyro.distributions.ImproperUniform)
 
 
-def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array, like: dict[str, Any]) -> dict:
-    """One draw of the prior on the unconstrained space, in the shape of `like`."""
+def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array, latents: list[str]) -> dict:
+    """One draw of the prior on the unconstrained space."""
 
     def improper_only(site):
         if _is_latent(site) and _is_improper(site["fn"]):
@@ -104,10 +102,15 @@ def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Arra
 
     seeded = handlers.seed(model, key)
     trace = handlers.trace(handlers.substitute(seeded, substitute_fn=improper_only)).get_trace(*args, **kwargs)
-    return {
-        name: jnp.reshape(biject_to(trace[name]["fn"].support).inv(trace[name]["value"]), jnp.shape(value))
-        for name, value in like.items()
-    }
+    return {name: biject_to(trace[name]["fn"].support).inv(trace[name]["value"]) for name in latents}
+
+
+def _may_be_nan(site: dict[str, Any]) -> bool:
+    """Whether an observed value has NaN in it, or was computed by the model, which an abstract execution does not do."""
+    if site["type"] != "sample" or not site["is_observed"]:
+        return False
+    value = site["value"]
+    return isinstance(value, jax.core.Tracer) or bool(np.isnan(np.asarray(value, dtype=np.float64)).any())
 
 
 def _reject_nan_data(trace: Any) -> None:

@@ -17,7 +17,7 @@ SHORTER = 0.3
 """A rejected step is tried again at this fraction."""
 SUFFICIENT = 1e-4
 """Share of the gain promised by the slope that a step must bring (Armijo)."""
-SMALL_GAIN = 1e-4
+SMALL_GAIN = 1e-3
 """Nats; a climb that gained less than this twice running has arrived."""
 
 ValuesAndGradients = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

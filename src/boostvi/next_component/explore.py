@@ -18,20 +18,22 @@ from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 from boostvi.next_component.base import NextComponent, Proposal
 from boostvi.next_component.climb import climb
-from boostvi.next_component.local import CountedTarget, distinct, local_vi, modes_at, take
+from boostvi.next_component.local import CountedTarget, distinct, draws_of, local_vi, modes_at, take
 from boostvi.next_component.race import SCALES
 from boostvi.target import Target, starting_points
 
 TILE = 128
 INFLATIONS = (1.0, 2.0, 4.0)
 """Starts are drawn from the mixture's covariance times these, squared."""
-DEFLATED_ITERATIONS = 40
+DEFLATED_ITERATIONS = 25
 MAX_ITERATIONS = 100
 UNCOVERED = 3.0
 """Nats by which ln p − ln q must exceed the ELBO, and at all the value at any draw of q, at a local maximum of p that
 the mixture has missed: a mode that it covers badly is a matter for refinement."""
 WORTH = 9.0
 """Nats below the mixture's ELBO down to which a component's own ELBO counts: e⁻⁹ of the mass."""
+GAP = 2.0
+"""Nats by which a component's own mean of ln p − ln q must exceed the ELBO: the Frank-Wolfe gap towards it."""
 LAPLACE_SLACK = 40.0
 """Nats by which the Laplace mass of a heavy-tailed mode may be too low before local VI has seen it."""
 ROUNDS = 20
@@ -41,7 +43,7 @@ MOST = 16
 
 @struct
 class Explore(NextComponent):
-    """Climbs from `n_starts` points: prior draws, wide draws, and draws of the inflated mixture. Every other climb first
+    """Climbs from `n_starts` points (a quarter of them at steps other than 1, 2, 4, 8, …): prior draws, wide draws, and draws of the inflated mixture. Every other climb first
     goes up the deflated residual ln p − ln q, away from what is covered. A local maximum of p that the mixture
     has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has mass."""
 
@@ -54,7 +56,9 @@ class Explore(NextComponent):
         check_count("n_starts", self.n_starts)
 
     def __call__(self, target, mixture, table, t, key):
-        found = look(target, mixture, self.n_starts, key)
+        step = int(t)
+        often = step & (step - 1) == 0  # all starts at steps 1, 2, 4, 8, …; fewer between
+        found = look(target, mixture, self.n_starts if often else -(-self.n_starts // 4), key)
         kept = [take(found.components, i) for i in range(found.elbos.size)]
         best, others = (kept[0], tuple(kept[1:])) if kept else (None, ())
         value = found.elbos[0] if kept else np.nan
@@ -88,26 +92,32 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
     def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, gradients = model(z)
         log_q, gradient_q = log_q_and_gradient(mixture, z)
-        return values - log_q, gradients - gradient_q
+        with np.errstate(invalid="ignore"):  # both may be −inf far out: not a place to climb to
+            return values - log_q, gradients - gradient_q
 
     points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS)
     points, values = climb(model, points, MAX_ITERATIONS)
     missed = np.isfinite(values)
     missed[missed] &= values[missed] - log_q_and_gradient(mixture, points[missed])[0] > max(elbo + UNCOVERED, highest)
-    params, elbos = _fit(model, mixture.family, points[missed], values[missed], elbo, key_vi)
+    params, elbos = _fit(model, mixture, points[missed], values[missed], elbo, key_vi)
     return Found(params, elbos, n, model.evals, model.nonfinite)
 
 
 def _fit(
-    model: CountedTarget, family: LinearFamily, points: np.ndarray, values: np.ndarray, elbo: float, key: Array
+    model: CountedTarget, mixture: Mixture, points: np.ndarray, values: np.ndarray, elbo: float, key: Array
 ) -> tuple[Params, np.ndarray]:
-    """Components fitted at the distinct points that have mass, best first."""
+    """Components fitted at the distinct points that have mass which the mixture has not, best first."""
     modes = modes_at(model, points, values, MOST, elbo - LAPLACE_SLACK)
     if modes is None:
         return {}, np.zeros(0)
-    params, elbos = local_vi(model, family, modes, ROUNDS, key)
+    params, elbos = local_vi(model, mixture.family, modes, ROUNDS, key)
     kept = distinct(params, elbos)
     kept = kept[elbos[kept] > elbo - WORTH]
+    if kept.size:  # the fit may have walked from a spike into what is covered
+        z, log_target = draws_of(model, mixture.family, take(params, kept), jax.random.fold_in(key, ROUNDS))
+        log_q, _ = log_q_and_gradient(mixture, z.reshape(-1, z.shape[-1]))
+        gaps = np.mean(log_target - log_q.reshape(log_target.shape), axis=1) - elbo
+        kept = kept[gaps > GAP]
     return take(params, kept), elbos[kept]
 
 

@@ -120,13 +120,21 @@ def in_lanes(params: Params) -> tuple[Params, int]:
     return take(params, np.resize(np.arange(count), lanes)), max(MIN_DRAWS, DRAWS_PER_DIM * dim)
 
 
-def quality(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> tuple[float, float]:
-    """KL on the region that one component visits, and the Pareto shape of its importance weights."""
+def draws_of(
+    model: CountedTarget, family: LinearFamily, params: Params, key: Array
+) -> tuple[Float[np.ndarray, "n draws dim"], Float[np.ndarray, "n draws"]]:
+    """Fresh draws of each component, and ln p there."""
+    (count, dim), (padded, n) = params["loc"].shape, in_lanes(params)
+    z = np.asarray(natural_gradient.local_draws(family, padded, key, n)[0])[:count]
+    return z, model(z.reshape(-1, dim))[0].reshape(count, n)
+
+
+def visible_kl(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> float:
+    """KL of one component on the region that it visits."""
     padded, n = in_lanes(params)
-    z, noise = natural_gradient.local_draws(family, padded, key, n)
+    z, _, log_q = natural_gradient.local_draws(family, padded, key, n)
     log_target, _ = model(np.asarray(z).reshape(-1, padded["loc"].shape[1]))
-    log_q = (np.asarray(family.log_base(noise)) - padded["log_volume"][:, None]).ravel()
-    return diagnostics.evaluate(log_target, log_q).kl_estimate, diagnostics.importance(log_target - log_q)[1]
+    return diagnostics.evaluate(log_target, np.asarray(log_q).ravel()).kl_estimate
 
 
 def local_vi(
@@ -138,7 +146,7 @@ def local_vi(
     lanes = padded["loc"].shape[0]
     elbos: list[np.ndarray] = []
     for i in range(rounds):
-        z, noise = natural_gradient.local_draws(family, padded, jax.random.fold_in(key, i), n)
+        z, noise, _ = natural_gradient.local_draws(family, padded, jax.random.fold_in(key, i), n)
         values, gradients = model(np.asarray(z)[:count].reshape(-1, dim))
         values = np.resize(values.reshape(count, n), (lanes, n))
         gradients = np.resize(gradients.reshape(count, n, dim), (lanes, n, dim))
