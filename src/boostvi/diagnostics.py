@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +15,19 @@ from boostvi._jit import counted_jit, new_key
 from boostvi.mixture import Mixture
 from boostvi.target import Target, log_densities
 
+if TYPE_CHECKING:
+    from boostvi.probes import Probes
+
 KHAT_LIMIT = 0.7
 """Above this Pareto shape, importance weights have no usable variance (Vehtari et al. 2024)."""
 ESS_SHARE_LIMIT = 0.1
 """Below this share of effective draws, log Ẑ tends to be too low and the KL estimate with it."""
 
-
+GOOD_KL = 0.1
+"""Nats, error included, up to which the mixture may be used as it is."""
+GOOD_ESS_SHARE = 0.5
+GOOD_DRIFT = 0.2
+"""Nats that chains may rise: KL(p‖q) + KL(q‖p), of which the second is below 0.1."""
 BLOCK = 2000
 """Fresh draws are made in blocks of this size where their number allows: another number compiles nothing anew."""
 
@@ -97,29 +105,69 @@ def importance(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " 
     return weights, float(khat), float(1.0 / np.sum(weights**2))
 
 
-def judge(evaluation: Evaluation, khat: float, ess_share: float) -> tuple[str, tuple[str, ...]]:
-    """A verdict and its reasons in words. "good" needs a search for missed modes, which is not made here."""
-    reasons = []
+def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None) -> tuple[str, tuple[str, ...]]:
+    """A verdict and its reasons in words."""
+    faults = _faults(evaluation, khat, ess_share, probes)
+    if faults:
+        return "unreliable", faults
+    kl, se = evaluation.kl_estimate, evaluation.kl_se
+    distance = (
+        f"on the region it visits the mixture is {kl:.3g} ± {se:.1g} nats from the posterior (k̂ = {khat:.2f}, "
+        f"{100 * ess_share:.0f} % effective draws)"
+    )
+    if probes is None:
+        searched = "no search for missed modes is made with this family: modes that no draw visited cannot be seen"
+    else:
+        searched = (
+            f"{probes.climbs} climbs found no mode that it misses; modes that nothing visited cannot be seen, and this "
+            "bounds no mass"
+        )
+    short = _shortfalls(evaluation, ess_share, probes)
+    if short:
+        return "usable", (f"{distance}: use importance=True", *short, searched)
+    return "good", (distance, searched)
+
+
+def _faults(
+    evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None
+) -> tuple[str, ...]:
+    """Why not even importance weights make the draws usable."""
+    faults = []
+    if probes is not None and probes.missed.size:
+        count = probes.missed.size
+        share = 100 * probes.missed.sum() / (1.0 + probes.missed.sum())
+        faults.append(
+            f"a search found {count} mode{'s' if count > 1 else ''} that the mixture misses, with about {share:.2g} % of "
+            "the mass: go on with fit(target, resume=result) and a larger budget"
+        )
     if evaluation.nonfinite:
-        reasons.append(
+        faults.append(
             f"the log density was not finite at {evaluation.nonfinite} of the fresh draws: the mixture reaches "
             "where the model has no mass, so its ELBO is −inf"
         )
     if not khat < KHAT_LIMIT:
-        reasons.append(f"Pareto k̂ = {khat:.2f} is above {KHAT_LIMIT}: a few draws carry the importance weights")
+        faults.append(f"Pareto k̂ = {khat:.2f} is above {KHAT_LIMIT}: a few draws carry the importance weights")
     if ess_share < ESS_SHARE_LIMIT:
-        reasons.append(f"only {100 * ess_share:.1f} % of the draws are effective after reweighting")
-    if reasons:
-        return "unreliable", tuple(reasons)
-    kl, se = evaluation.kl_estimate, evaluation.kl_se
-    return "usable", (
-        f"on the region it visits the mixture is {kl:.3g} ± {se:.1g} nats from the posterior (k̂ = {khat:.2f}, "
-        f"{100 * ess_share:.0f} % effective draws): use importance=True where that matters",
-        "modes that no draw visited cannot be seen in these numbers",
-    )
+        faults.append(f"only {100 * ess_share:.1f} % of the draws are effective after reweighting")
+    return tuple(faults)
 
 
-PURPOSES = ("start", "step", "final")
+def _shortfalls(evaluation: Evaluation, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
+    """Why the mixture itself, without importance weights, is not called good."""
+    short = []
+    if not evaluation.kl_estimate + 2.0 * evaluation.kl_se < GOOD_KL:
+        short.append(f"the distance, plus twice its error, is above {GOOD_KL} nats")
+    if ess_share < GOOD_ESS_SHARE:
+        short.append(f"fewer than {100 * GOOD_ESS_SHARE:.0f} % of the draws are effective")
+    if probes is not None and not probes.drift - 2.0 * probes.drift_se < GOOD_DRIFT:
+        short.append(
+            f"chains started at its draws walk into mass that it has too little of (by {probes.drift:.2g} ± "
+            f"{probes.drift_se:.1g} nats)"
+        )
+    return tuple(short)
+
+
+PURPOSES = ("start", "step", "final", "probe")
 
 
 def key_for(seed: int, purpose: str, t: int) -> Array:

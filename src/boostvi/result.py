@@ -13,6 +13,7 @@ from boostvi._jit import counted_jit, float64
 from boostvi.diagnostics import Evaluation
 from boostvi.history import History
 from boostvi.mixture import Mixture
+from boostvi.probes import Probes, probe
 from boostvi.target import Target, log_densities
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """ "usable" or "unreliable"; `reasons` says why."""
+        """ "good": use it as it is; "usable": with importance=True; "unreliable". `reasons` says why."""
         return self._judgement[0]
 
     @property
@@ -123,7 +124,13 @@ class Result:
 
     @cached_property
     def _judgement(self) -> tuple[str, tuple[str, ...]]:
-        return diagnostics.judge(self.evaluation, self.khat, self.ess / JUDGING_DRAWS)
+        probes = self.probes if np.isfinite(self.elbo) else None
+        return diagnostics.judge(self.evaluation, self.khat, self.ess / JUDGING_DRAWS, probes)
+
+    @cached_property
+    def probes(self) -> Probes | None:
+        """Searches for what the mixture misses, made when first asked for; None for families that have none."""
+        return probe(self.target, self.run.best, diagnostics.key_for(self.run.seed, "probe", self.best_step))
 
     @float64
     def sample(self, n: int, *, seed: int = 0, importance: bool = False) -> Any:

@@ -23,8 +23,12 @@ from boostvi.next_component.race import SCALES
 from boostvi.target import Target, starting_points
 
 TILE = 128
-INFLATIONS = (1.0, 2.0, 4.0)
-"""Starts are drawn from the mixture's covariance times these, squared."""
+SCREENED = 8
+"""Points evaluated per climb."""
+FLOOR = 10.0
+INFLATIONS = (1.0, 2.0)
+LOCAL_INFLATIONS = (2.0, 4.0, 8.0)
+"""Points are drawn with the mixture's standard deviation, and with a component's own, times these."""
 DEFLATED_ITERATIONS = 25
 MAX_ITERATIONS = 100
 UNCOVERED = 3.0
@@ -71,7 +75,7 @@ class Found:
 
     components: Params
     elbos: Float[np.ndarray, " n"]
-    probes: int
+    elbo: float  # of the mixture
     evals: int
     nonfinite: int
 
@@ -86,8 +90,8 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
     key_rng, key_prior, key_elbo, key_vi = sub_keys(key, 4)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
     model = CountedTarget(target)
-    elbo, highest = _residuals(model, mixture, key_elbo)
-    points = _starts(target, mixture, n, rng, key_prior)
+    elbo, highest, least_log_q = _residuals(model, mixture, key_elbo)
+    points = _starts(model, mixture, n, least_log_q, rng, key_prior)
 
     def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, gradients = model(z)
@@ -100,7 +104,7 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
     missed = np.isfinite(values)
     missed[missed] &= values[missed] - log_q_and_gradient(mixture, points[missed])[0] > max(elbo + UNCOVERED, highest)
     params, elbos = _fit(model, mixture, points[missed], values[missed], elbo, key_vi)
-    return Found(params, elbos, n, model.evals, model.nonfinite)
+    return Found(params, elbos, elbo, model.evals, model.nonfinite)
 
 
 def _fit(
@@ -121,33 +125,54 @@ def _fit(
     return take(params, kept), elbos[kept]
 
 
-def _starts(target: Target, mixture: Mixture, n: int, rng: np.random.Generator, key: Array) -> np.ndarray:
-    """A quarter from the prior, a quarter wide around the origin, half from the inflated mixture; shuffled."""
-    prior = starting_points(target, key)[: n // 4]
-    spread = 10.0 ** rng.uniform(*SCALES, (n // 4, 1))
-    wide = spread * rng.standard_normal((n // 4, target.dim))
-    rest = n - prior.shape[0] - wide.shape[0]
+def _starts(
+    model: CountedTarget, mixture: Mixture, n: int, least_log_q: float, rng: np.random.Generator, key: Array
+) -> np.ndarray:
+    """n points to climb from, out of many: half at random, half where ln p is highest above ln q.
+
+    For the ranking ln q counts as no less than 10 nats below its least value at a draw of q: far out in the tails a large
+    ratio p/q means nothing.
+    """
+    points = _candidates(model.target, mixture, SCREENED * n, rng, key)
+    values, _ = model(points)
+    log_q, _ = log_q_and_gradient(mixture, points)
+    excess = np.where(np.isfinite(values), values - np.maximum(log_q, least_log_q - FLOOR), -np.inf)
+    best = np.argsort(-excess)[: n // 2]
+    rest = rng.choice(np.setdiff1d(np.arange(points.shape[0]), best), size=n - best.size, replace=False)
+    return points[rng.permutation(np.concatenate([best, rest]))]
+
+
+def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generator, key: Array) -> np.ndarray:
+    """Prior draws, wide draws around the origin, and draws from the inflated mixture: as a whole, and one by one."""
+    prior = starting_points(target, key)
+    each = (n - prior.shape[0]) // 3
+    wide = 10.0 ** rng.uniform(*SCALES, (each, 1)) * rng.standard_normal((each, target.dim))
     weights = np.asarray(mixture.weights)
     loc, factor = np.asarray(mixture.params["loc"]), np.asarray(mixture.params["factor"])
     mean = weights @ loc
-    slots = rng.choice(weights.size, size=rest, p=weights / weights.sum())
-    # A draw of the mixture's covariance: a component's centre (signs flipped at random) plus its own spread.
-    signs = rng.choice([-1.0, 1.0], size=(rest, 1))
-    around = np.einsum("nij,nj->ni", factor[slots], rng.standard_normal((rest, target.dim)))
-    inflated = mean + rng.choice(INFLATIONS, size=(rest, 1)) * (signs * (loc[slots] - mean) + around)
-    return rng.permutation(np.concatenate([prior, wide, inflated]))
+    slots = rng.choice(weights.size, size=(2, each), p=weights / weights.sum())
+    # A Gaussian with the mixture's covariance, without a Cholesky factor: random combinations of the centres.
+    active = np.flatnonzero(weights)
+    between = (rng.standard_normal((each, active.size)) * np.sqrt(weights[active])) @ (loc[active] - mean)
+    within = np.einsum("nij,nj->ni", factor[slots[0]], rng.standard_normal((each, target.dim)))
+    whole = mean + rng.choice(INFLATIONS, size=(each, 1)) * (between + within)
+    one = loc[slots[1]] + rng.choice(LOCAL_INFLATIONS, size=(each, 1)) * np.einsum(
+        "nij,nj->ni", factor[slots[1]], rng.standard_normal((each, target.dim))
+    )
+    return np.concatenate([prior, wide, whole, one])
 
 
-def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float]:
-    """The ELBO, and the largest ln p − ln q, on one block of fresh draws, balanced over the components."""
+def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float, float]:
+    """The ELBO, the largest ln p − ln q and the least ln q, on one block of fresh draws, balanced over the components."""
     z, slots = natural_gradient.block_of_draws(mixture, key, jnp.asarray(0))
     values, _ = model(z)
-    residuals = values - log_q_and_gradient(mixture, np.asarray(z))[0]
+    log_q, _ = log_q_and_gradient(mixture, np.asarray(z))
+    residuals = values - log_q
     counts = np.bincount(slots, minlength=mixture.capacity)
     weights = np.asarray(mixture.weights)[slots] / counts[slots]
     usable = np.isfinite(values)
     elbo = np.sum((weights * residuals)[usable]) / np.sum(weights[usable])
-    return float(elbo), float(residuals[usable].max())
+    return float(elbo), float(residuals[usable].max()), float(log_q.min())
 
 
 def log_q_and_gradient(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,107 @@
+"""Looking for what a mixture has missed, before it is called good.
+
+Two searches that the fit had no part in. *Climbs*: as in `next_component.explore`, from prior draws, wide draws and draws of
+the inflated mixture, half of them up the deflated residual first; any that ends at a mode with mass which the mixture
+does not have is a find. *Chains*: short runs of a Metropolis-adjusted Langevin sampler of the posterior, started at draws
+of the mixture. If the mixture were the posterior, ln p − ln q would stay where it is; it rises when the chains walk into
+mass that the mixture has too little of, at most by KL(p‖q) + KL(q‖p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from boostvi import natural_gradient
+from boostvi._jit import float64, sub_keys
+from boostvi.families.linear import LinearFamily
+from boostvi.mixture import Mixture
+from boostvi.next_component.explore import log_q_and_gradient, look
+from boostvi.next_component.local import CountedTarget
+from boostvi.target import Target
+
+CLIMBS = 256
+CHAIN_STEPS = 30
+STEP_SIZES = (0.2, 0.5, 1.0)
+"""Langevin steps in units of a component's own scale times d^(−1/6), taken in turn: some suit any curvature."""
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What the searches found.
+
+    missed: the shares of the posterior's mass, relative to the mixture's, of the modes that climbs found.
+    drift: mean rise of ln p − ln q along the chains, in nats, with its standard error.
+    """
+
+    climbs: int
+    missed: Float[np.ndarray, " modes"]
+    locations: Float[np.ndarray, "modes dim"]
+    drift: float
+    drift_se: float
+    evals: int
+
+
+@float64
+def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) -> Probes | None:
+    """Search for what `mixture` misses; None for a family whose components cannot be climbed with."""
+    if not isinstance(mixture.family, LinearFamily):
+        return None
+    key_look, key_chains = sub_keys(key, 2)
+    found = look(target, mixture, climbs, key_look)
+    locations = found.components["loc"] if found.elbos.size else np.zeros((0, target.dim))
+    drift, drift_se, evals = chains(target, mixture, key_chains)
+    return Probes(climbs, np.exp(found.elbos - found.elbo), locations, drift, drift_se, found.evals + evals)
+
+
+def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, int]:
+    """Drift of ln p − ln q along Langevin chains started at draws of q, its standard error, and the evaluations."""
+    key_draws, key_rng = sub_keys(key, 2)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
+    model = CountedTarget(target)
+    z, slots = map(np.asarray, natural_gradient.block_of_draws(mixture, key_draws, jnp.asarray(0)))
+    weights = np.asarray(mixture.weights)
+    chosen = rng.choice(z.shape[0], size=z.shape[0], p=_shares(weights, slots))
+    z, slots = z[chosen], slots[chosen]
+    # Preconditioned by the component that made the draw: fixed along a chain, so the sampler stays exact.
+    factor = np.asarray(mixture.params["factor"])[slots]
+    value, gradient = model(z)
+    before = value - log_q_and_gradient(mixture, z)[0]
+    for i in range(CHAIN_STEPS):
+        size = STEP_SIZES[i % len(STEP_SIZES)] * target.dim ** (-1 / 6)
+        z, value, gradient = _langevin(model, z, value, gradient, factor, size, rng)
+    rise = value - log_q_and_gradient(mixture, z)[0] - before
+    rise = rise[np.isfinite(rise)]
+    return float(rise.mean()), float(rise.std(ddof=1) / np.sqrt(rise.size)), model.evals
+
+
+def _shares(weights: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Chances that turn draws balanced over the components into draws of the mixture."""
+    share = weights[slots] / np.bincount(slots, minlength=weights.size)[slots]
+    return share / share.sum()
+
+
+def _langevin(
+    model: CountedTarget, z: np.ndarray, value: np.ndarray, gradient: np.ndarray, factor: np.ndarray, size: float,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """One Metropolis-adjusted Langevin step of every chain."""
+    noise = rng.standard_normal(z.shape)
+    whitened = np.einsum("nji,nj->ni", factor, gradient)
+    forward = 0.5 * size**2 * whitened + size * noise
+    new = z + np.einsum("nij,nj->ni", factor, forward)
+    new_value, new_gradient = model(new)
+    usable = np.isfinite(new_value) & np.isfinite(new_gradient).all(axis=1)
+    new_whitened = np.einsum("nji,nj->ni", factor, np.where(usable[:, None], new_gradient, 0.0))
+    backward = (-forward - 0.5 * size**2 * new_whitened) / size
+    log_ratio = new_value - value + 0.5 * np.sum(noise**2, axis=1) - 0.5 * np.sum(backward**2, axis=1)
+    taken = usable & (np.log(rng.uniform(size=z.shape[0])) < log_ratio)
+    return (
+        np.where(taken[:, None], new, z),
+        np.where(taken, new_value, value),
+        np.where(taken[:, None], new_gradient, gradient),
+    )
