@@ -88,8 +88,8 @@ class Clock:
 def start(
     parts: Parts, target: Target, family: Family, capacity: int, n_draws: int, key: Array, clock: Clock
 ) -> tuple[State, Info]:
-    """q_0 (Algorithm 1, line 1): one component with weight 1 in the first of `capacity` slots, or all the modes that the
-    search found, with their shares, refined together."""
+    """q_0 (Algorithm 1, line 1): one component with weight 1 in the first of `capacity` slots, or all the modes that
+    the search found, with their shares, refined together."""
     key, key_first, key_draws, key_correct = sub_keys(key, 4)
     proposal = clock("subproblem", parts.first, target, family, key_first)
     evals, nonfinite = proposal.evals, proposal.nonfinite

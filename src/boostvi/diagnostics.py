@@ -128,17 +128,15 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
     return "good", (distance, searched)
 
 
-def _faults(
-    evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None
-) -> tuple[str, ...]:
+def _faults(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
     """Why not even importance weights make the draws usable."""
     faults = []
     if probes is not None and probes.missed.size:
         count = probes.missed.size
         share = 100 * probes.missed.sum() / (1.0 + probes.missed.sum())
         faults.append(
-            f"a search found {count} mode{'s' if count > 1 else ''} that the mixture misses, with about {share:.2g} % of "
-            "the mass: go on with fit(target, resume=result) and a larger budget"
+            f"a search found {count} mode{'s' if count > 1 else ''} that the mixture misses, with about {share:.2g} % "
+            "of the mass: go on with fit(target, resume=result) and a larger budget"
         )
     if evaluation.nonfinite:
         faults.append(

@@ -129,8 +129,8 @@ def fit(
     if resume is None:
         plan = dataclasses.replace(look_up("recipe", "auto" if recipe is None else recipe, RECIPES, Recipe), **given)
         seed = _checked_seed(seed)
-        family = plan.family_for(target.dim)
-        start = functools.partial(_start, plan, plan.parts(family), family, target, seed)
+        first_family = plan.family_for(target.dim)
+        start = functools.partial(_start, plan, plan.parts(first_family), first_family, target, seed)
         validate_start(target, diagnostics.key_for(seed, "start", 0))
     else:
         run = _checked_resume(resume, target, {**given, "recipe": recipe, "seed": seed})

@@ -75,7 +75,8 @@ class Sums:
 def densities(mixture: Mixture, z: Float[Array, "n dim"]) -> tuple[Array, Array, Array, Array]:
     """At every draw: the score of its noise u under each component, ln s_k, ln q and ∇ ln q. Slots without weight have
     s_k = 0."""
-    family, params, slots, dim = mixture.family, mixture.params, mixture.capacity, mixture.dim
+    family: LinearFamily = mixture.family  # type: ignore[assignment]  # the callers have checked
+    params, slots, dim = mixture.params, mixture.capacity, mixture.dim
     log_w, active = mixtures.log_weights(mixture.weights), mixture.weights > 0
     inverse = params["inverse"].reshape(slots * dim, dim)
     offset = jnp.einsum("kij,kj->ki", params["inverse"], params["loc"]).ravel()

@@ -1,10 +1,10 @@
 """Looking for what a mixture has missed, before it is called good.
 
-Two searches that the fit had no part in. *Climbs*: as in `next_component.explore`, from prior draws, wide draws and draws of
-the inflated mixture, half of them up the deflated residual first; any that ends at a mode with mass which the mixture
-does not have is a find. *Chains*: short runs of a Metropolis-adjusted Langevin sampler of the posterior, started at draws
-of the mixture. If the mixture were the posterior, ln p − ln q would stay where it is; it rises when the chains walk into
-mass that the mixture has too little of, at most by KL(p‖q) + KL(q‖p).
+Two searches that the fit had no part in. *Climbs*: as in `next_component.explore`, from prior draws, wide draws and
+draws of the inflated mixture, half of them up the deflated residual first; any that ends at a mode with mass which the
+mixture does not have is a find. *Chains*: short runs of a Metropolis-adjusted Langevin sampler of the posterior,
+started at draws of the mixture. If the mixture were the posterior, ln p − ln q would stay where it is; it rises when
+the chains walk into mass that the mixture has too little of, at most by KL(p‖q) + KL(q‖p).
 """
 
 from __future__ import annotations

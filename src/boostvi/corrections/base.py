@@ -19,8 +19,8 @@ from boostvi.target import Target
 
 @struct
 class Corrected:
-    """The mixture after a correction, its table (empty when components moved: their draws say nothing any more), and what
-    it cost."""
+    """The mixture after a correction, its table (empty when components moved: their draws say nothing any more), and
+    what it cost."""
 
     mixture: Mixture
     table: Table
@@ -38,8 +38,8 @@ class Correction(ABC):
         self, target: Target, mixture: Mixture, table: Table, arrived: bool, kl: float, key: Array,
         out_of_time: Callable[[], bool],
     ) -> Corrected:  # fmt: skip
-        """A better mixture. `arrived`: it has a new component; `kl`: the last estimate of how far it was. Long work stops
-        when `out_of_time()`."""
+        """A better mixture. `arrived`: it has a new component; `kl`: the last estimate of how far it was. Long work
+        stops when `out_of_time()`."""
 
 
 class WeightCorrection(Correction):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from boostvi import mixture as mixtures
 from boostvi import natural_gradient

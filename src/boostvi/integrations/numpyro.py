@@ -61,8 +61,8 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target
 
 
 def _trace(model: Callable[..., Any], args: Any, kwargs: Any, abstract: bool = True) -> Any:
-    """Sites of one execution; of an abstract one nothing is compiled or computed. Improper priors cannot be sampled: they
-    start from a uniform draw instead."""
+    """Sites of one execution; of an abstract one nothing is compiled or computed. Improper priors cannot be sampled:
+    they start from a uniform draw instead."""
     sites: dict[str, Any] = {}
 
     def run(key: jax.Array) -> None:
@@ -106,7 +106,7 @@ def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Arra
 
 
 def _may_be_nan(site: dict[str, Any]) -> bool:
-    """Whether an observed value has NaN in it, or was computed by the model, which an abstract execution does not do."""
+    """Whether an observed value has NaN in it, or is computed by the model, which an abstract execution does not do."""
     if site["type"] != "sample" or not site["is_observed"]:
         return False
     value = site["value"]

@@ -47,9 +47,10 @@ MOST = 16
 
 @struct
 class Explore(NextComponent):
-    """Climbs from `n_starts` points (a quarter of them at steps other than 1, 2, 4, 8, …): prior draws, wide draws, and draws of the inflated mixture. Every other climb first
-    goes up the deflated residual ln p − ln q, away from what is covered. A local maximum of p that the mixture
-    has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has mass."""
+    """Climbs from `n_starts` points (a quarter of them at steps other than 1, 2, 4, 8, …), chosen from prior draws,
+    wide draws and draws of the inflated mixture. Every other climb first goes up the deflated residual ln p − ln q, away
+    from what is covered. A local maximum of p that the mixture has missed is fitted by natural-gradient VI, and
+    proposed if its ELBO says that it has mass."""
 
     n_starts: int = static(default=128)
 
@@ -114,11 +115,12 @@ def _fit(
     modes = modes_at(model, points, values, MOST, elbo - LAPLACE_SLACK)
     if modes is None:
         return {}, np.zeros(0)
-    params, elbos = local_vi(model, mixture.family, modes, ROUNDS, key)
+    family: LinearFamily = mixture.family  # type: ignore[assignment]  # `look` has checked
+    params, elbos = local_vi(model, family, modes, ROUNDS, key)
     kept = distinct(params, elbos)
     kept = kept[elbos[kept] > elbo - WORTH]
     if kept.size:  # the fit may have walked from a spike into what is covered
-        z, log_target = draws_of(model, mixture.family, take(params, kept), jax.random.fold_in(key, ROUNDS))
+        z, log_target = draws_of(model, family, take(params, kept), jax.random.fold_in(key, ROUNDS))
         log_q, _ = log_q_and_gradient(mixture, z.reshape(-1, z.shape[-1]))
         gaps = np.mean(log_target - log_q.reshape(log_target.shape), axis=1) - elbo
         kept = kept[gaps > GAP]
@@ -130,8 +132,8 @@ def _starts(
 ) -> np.ndarray:
     """n points to climb from, out of many: half at random, half where ln p is highest above ln q.
 
-    For the ranking ln q counts as no less than 10 nats below its least value at a draw of q: far out in the tails a large
-    ratio p/q means nothing.
+    For the ranking ln q counts as no less than 10 nats below its least value at a draw of q: far out in the tails a
+    large ratio p/q means nothing.
     """
     points = _candidates(model.target, mixture, SCREENED * n, rng, key)
     values, _ = model(points)
@@ -163,7 +165,7 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
 
 
 def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float, float]:
-    """The ELBO, the largest ln p − ln q and the least ln q, on one block of fresh draws, balanced over the components."""
+    """The ELBO, the largest ln p − ln q and the least ln q, on one block of fresh draws, as many of each component."""
     z, slots = natural_gradient.block_of_draws(mixture, key, jnp.asarray(0))
     values, _ = model(z)
     log_q, _ = log_q_and_gradient(mixture, np.asarray(z))

@@ -73,9 +73,7 @@ def gaussians_at(model: CountedTarget, points: Float[np.ndarray, "n dim"]) -> Pa
     sd = np.maximum(np.abs(eigenvalues), MIN_CURVATURE) ** -0.5
     root = np.einsum("nij,nj,nkj->nik", axes, sd, axes)
     inverse = np.einsum("nij,nj,nkj->nik", axes, 1.0 / sd, axes)
-    return stored(
-        points, root / unit[:, :, None], inverse * unit[:, None, :], np.log(sd).sum(1) - np.log(unit).sum(1)
-    )
+    return stored(points, root / unit[:, :, None], inverse * unit[:, None, :], np.log(sd).sum(1) - np.log(unit).sum(1))
 
 
 def modes_at(

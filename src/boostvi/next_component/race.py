@@ -18,13 +18,12 @@ from boostvi.next_component.climb import climb
 from boostvi.next_component.local import (
     CountedTarget,
     distinct,
-    gaussians_at,
     isotropic,
     local_vi,
     modes_at,
-    visible_kl,
     stored,
     take,
+    visible_kl,
 )
 from boostvi.target import starting_points
 
@@ -45,8 +44,8 @@ ROUGH_SLACK = 0.3
 """A heavy-tailed family is fitted when its rough ELBO, before any fitting, comes this close to the Normal's."""
 HEAVY_GAIN = 0.5
 MOST_KL = 2.0
-"""It is chosen when it removes this share of the KL that a Normal leaves (2 nats at most: the estimate of a large one is
-no more than a guess)."""
+"""It is chosen when it removes this share of the KL that a Normal leaves (2 nats at most: the estimate of a large one
+is no more than a guess)."""
 
 
 @struct
@@ -103,7 +102,9 @@ class Race(FirstComponent):
         points, values = climb(model, starts, MAX_ITERATIONS)
         modes = modes_at(model, points, values, self.n_starts // 2)
         if modes is None:
-            raise ValueError("log_density is not finite along any of the climbs; pass init= with better starting points")
+            raise ValueError(
+                "log_density is not finite at any start of a climb; pass init= with better starting points"
+            )
         return modes
 
 
