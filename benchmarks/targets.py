@@ -26,7 +26,8 @@ class Problem:
     """A log density of known log Z.
 
     budget: seconds, compilation included, that every tool is given. wanted: the gap to log Z aimed at, in nats.
-    modes: locations that must each be found, if there are several. exact: n independent draws, where there is a way.
+    modes: locations that must each be found, if there are several; factors: of the scale matrix of each.
+    exact: n independent draws, where there is a way.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Problem:
     budget: float
     wanted: float
     modes: np.ndarray | None = None
+    factors: np.ndarray | None = field(default=None, repr=False)
     exact: Callable[[np.random.Generator, int], np.ndarray] | None = field(default=None, repr=False)
 
 
@@ -71,7 +73,8 @@ def mog40() -> Problem:
     def exact(rng, n):
         return means[rng.integers(40, size=n)] + rng.standard_normal((n, 2))
 
-    return Problem("mog40", 2, log_density, 0.0, 30, 0.002, modes=means, exact=exact)
+    factors = np.broadcast_to(np.eye(2), (40, 2, 2))
+    return Problem("mog40", 2, log_density, 0.0, 30, 0.002, modes=means, factors=factors, exact=exact)
 
 
 def stm20() -> Problem:
@@ -95,7 +98,7 @@ def stm20() -> Problem:
         noise = rng.standard_normal((n, 20)) / np.sqrt(rng.chisquare(2, size=(n, 1)) / 2)
         return means[k] + np.einsum("nij,nj->ni", factors[k], noise)
 
-    return Problem("stm20", 20, log_density, 0.0, 30, 0.02, modes=means, exact=exact)
+    return Problem("stm20", 20, log_density, 0.0, 30, 0.02, modes=means, factors=factors, exact=exact)
 
 
 def mos20() -> Problem:

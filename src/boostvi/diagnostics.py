@@ -12,7 +12,9 @@ from jaxtyping import Array, Float
 
 from boostvi import mixture as mixtures
 from boostvi._jit import counted_jit, new_key
+from boostvi.families.linear import FullRankStudentT, LinearFamily
 from boostvi.mixture import Mixture
+from boostvi.natural_gradient import log_q_and_gradient
 from boostvi.target import Target, log_densities
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ KHAT_LIMIT = 0.7
 ESS_SHARE_LIMIT = 0.1
 """Below this share of effective draws, log Ẑ tends to be too low and the KL estimate with it."""
 
+NEAR_UNIFORM = 0.9
+"""With this share of effective draws no few draws carry the weights, whatever the shape of the tail."""
 GOOD_KL = 0.1
 """Nats, error included, up to which the mixture may be used as it is."""
 GOOD_ESS_SHARE = 0.5
@@ -65,26 +69,86 @@ class Evaluation:
     nonfinite: int
 
 
-def evaluate(log_target: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"]) -> Evaluation:
-    """ELBO = mean ln(p/q), log Ẑ = ln mean p/q; a draw with p = 0 makes the ELBO −inf, and is not left out."""
+@dataclass(frozen=True)
+class Wide:
+    """Draws of something wider than q, for log Ẑ only: they see tails that the draws of q do not."""
+
+    log_target: Float[np.ndarray, " m"]
+    log_q: Float[np.ndarray, " m"]
+    log_wide: Float[np.ndarray, " m"]
+    log_wide_at_q: Float[np.ndarray, " n"]
+
+
+WIDE_DRAWS = 2000
+WIDE_SCALE = 1.5
+WIDE_DF = 3.0
+"""The wide draws come from the mixture with Student-t components of 1.5 times the scale."""
+
+
+def wide_draws(target: Target, mixture: Mixture, draws: Float[np.ndarray, "n dim"], seed: int) -> Wide | None:
+    """Draws of the widened mixture beside these draws of q; None for families that have no full-rank factor."""
+    if not isinstance(mixture.family, LinearFamily):
+        return None
+    rng = np.random.default_rng(seed)
+    params, weights, dim = mixture.params, np.asarray(mixture.weights), mixture.dim
+    wider = {
+        "loc": params["loc"],
+        "factor": WIDE_SCALE * params["factor"],
+        "inverse": params["inverse"] / WIDE_SCALE,
+        "log_volume": params["log_volume"] + dim * np.log(WIDE_SCALE),
+    }
+    wide = Mixture(wider, mixture.weights, FullRankStudentT(WIDE_DF))
+    slots = rng.choice(weights.size, size=WIDE_DRAWS, p=weights / weights.sum())
+    noise = rng.standard_normal((WIDE_DRAWS, dim)) / np.sqrt(rng.chisquare(WIDE_DF, (WIDE_DRAWS, 1)) / WIDE_DF)
+    z = np.asarray(params["loc"])[slots] + np.einsum("nij,nj->ni", np.asarray(wider["factor"])[slots], noise)
+
+    def log_density(of: Mixture, points: np.ndarray) -> np.ndarray:
+        return log_q_and_gradient(of, points)[0]
+
+    return Wide(log_densities(target, z), log_density(mixture, z), log_density(wide, z), log_density(wide, draws))
+
+
+def evaluate(
+    log_target: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"], wide: Wide | None = None
+) -> Evaluation:
+    """ELBO = mean ln(p/q) over draws of q; log Ẑ = ln mean p/q̄ over these and the wide draws, q̄ the mixture of both.
+
+    A draw with p = 0 makes the ELBO −inf, and is not left out.
+    """
     log_ratio = np.asarray(log_target) - np.asarray(log_q)
     n = log_ratio.size
     finite = np.isfinite(log_ratio)
     if not finite.any():
         return Evaluation(-np.inf, np.inf, -np.inf, np.inf, np.inf, np.inf, n)
-    top = log_ratio[finite].max()
-    ratio = np.exp(np.where(finite, log_ratio - top, -np.inf))
-    mean_ratio = ratio.mean()
-    log_evidence = float(top + np.log(mean_ratio))
-    relative = ratio / mean_ratio
-    log_evidence_se = float(relative.std(ddof=1) / np.sqrt(n))
+    log_weight, wide_log_weight = _log_weights(log_target, log_q, wide)
+    both = np.concatenate([log_weight, wide_log_weight])
+    top = both[np.isfinite(both)].max()
+    weight, wide_weight = (np.exp(np.where(np.isfinite(w), w - top, -np.inf)) for w in (log_weight, wide_log_weight))
+    total = n + wide_weight.size
+    mean = (weight.sum() + wide_weight.sum()) / total
+    log_evidence = float(top + np.log(mean))
+    # What each draw contributes to log Ẑ; the two kinds of draws are strata.
+    share = n / total
+    influence, wide_influence = share * weight / mean, (1.0 - share) * wide_weight / mean
+    wide_variance = wide_influence.var(ddof=1) / wide_influence.size if wide_influence.size else 0.0
+    log_evidence_se = float(np.sqrt(influence.var(ddof=1) / n + wide_variance))
     if not finite.all():
         return Evaluation(-np.inf, np.inf, log_evidence, log_evidence_se, np.inf, np.inf, int(n - finite.sum()))
     elbo = float(log_ratio.mean())
     # The two estimates share their draws: their errors largely cancel in the difference.
-    kl_se = float((relative - (log_ratio - elbo)).std(ddof=1) / np.sqrt(n))
+    kl_se = float(np.sqrt((influence - log_ratio).var(ddof=1) / n + wide_variance))
     elbo_se = float(log_ratio.std(ddof=1) / np.sqrt(n))
     return Evaluation(elbo, elbo_se, log_evidence, log_evidence_se, max(log_evidence - elbo, 0.0), kl_se, 0)
+
+
+def _log_weights(log_target: np.ndarray, log_q: np.ndarray, wide: Wide | None) -> tuple[np.ndarray, np.ndarray]:
+    if wide is None:
+        return np.asarray(log_target) - np.asarray(log_q), np.zeros(0)
+    n, m = log_q.size, wide.log_q.size
+    own, other = np.log(n / (n + m)), np.log(m / (n + m))
+    at_q = np.logaddexp(own + log_q, other + wide.log_wide_at_q)
+    at_wide = np.logaddexp(own + wide.log_q, other + wide.log_wide)
+    return log_target - at_q, wide.log_target - at_wide
 
 
 def importance(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float, float]:
@@ -122,7 +186,7 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
             f"{probes.climbs} climbs found no mode that it misses; modes that nothing visited cannot be seen, and this "
             "bounds no mass"
         )
-    short = _shortfalls(evaluation, ess_share, probes)
+    short = _shortfalls(evaluation, khat, ess_share, probes)
     if short:
         return "usable", (f"{distance}: use importance=True", *short, searched)
     return "good", (distance, searched)
@@ -143,16 +207,18 @@ def _faults(evaluation: Evaluation, khat: float, ess_share: float, probes: Probe
             f"the log density was not finite at {evaluation.nonfinite} of the fresh draws: the mixture reaches "
             "where the model has no mass, so its ELBO is −inf"
         )
-    if not khat < KHAT_LIMIT:
+    if not khat < KHAT_LIMIT and ess_share < NEAR_UNIFORM:
         faults.append(f"Pareto k̂ = {khat:.2f} is above {KHAT_LIMIT}: a few draws carry the importance weights")
     if ess_share < ESS_SHARE_LIMIT:
         faults.append(f"only {100 * ess_share:.1f} % of the draws are effective after reweighting")
     return tuple(faults)
 
 
-def _shortfalls(evaluation: Evaluation, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
+def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
     """Why the mixture itself, without importance weights, is not called good."""
     short = []
+    if not khat < KHAT_LIMIT:
+        short.append(f"Pareto k̂ = {khat:.2f} is above {KHAT_LIMIT}: its far tails are too thin")
     if not evaluation.kl_estimate + 2.0 * evaluation.kl_se < GOOD_KL:
         short.append(f"the distance, plus twice its error, is above {GOOD_KL} nats")
     if ess_share < GOOD_ESS_SHARE:

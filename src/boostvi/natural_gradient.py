@@ -38,6 +38,9 @@ BLOCK = 512
 """Draws of a joint round are made, evaluated and summed in blocks of this size: it bounds the memory, and any number
 of draws needs one compilation."""
 
+TILE = 128
+"""Rows of the one program that computes ln q and its gradient at any points."""
+
 
 @struct
 class Moments:
@@ -221,3 +224,19 @@ def _apply(mixture: Mixture, sums: Sums, cap: Array) -> tuple[Mixture, Round]:
     variance = sums.residual_squared / jnp.maximum(sums.share, 1e-300) - moments.residual**2
     seen = Round(moments.residual, jnp.sqrt(jnp.maximum(variance, 0.0)), moved)
     return replace(mixture, params=params, weights=jax.nn.softmax(log_w)), seen
+
+
+def log_q_and_gradient(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ln q and its gradient at the rows of z, in tiles of one shape."""
+    n = z.shape[0]
+    if n == 0:
+        return np.zeros(0), np.zeros(z.shape)
+    padded = np.concatenate([z, np.repeat(z[-1:], -n % TILE, axis=0)])
+    parts = [_tile(mixture, padded[i : i + TILE]) for i in range(0, n, TILE)]
+    log_q, gradients = (np.concatenate([np.asarray(part[j]) for part in parts])[:n] for j in (0, 1))
+    return log_q, gradients
+
+
+@counted_jit
+def _tile(mixture: Mixture, z: Any) -> tuple[Array, Array]:
+    return densities(mixture, z)[2:]

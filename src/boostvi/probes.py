@@ -20,7 +20,7 @@ from boostvi import natural_gradient
 from boostvi._jit import float64, sub_keys
 from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
-from boostvi.next_component.explore import log_q_and_gradient, look
+from boostvi.next_component.explore import look
 from boostvi.next_component.local import CountedTarget
 from boostvi.target import Target
 
@@ -70,11 +70,11 @@ def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, 
     # Preconditioned by the component that made the draw: fixed along a chain, so the sampler stays exact.
     factor = np.asarray(mixture.params["factor"])[slots]
     value, gradient = model(z)
-    before = value - log_q_and_gradient(mixture, z)[0]
+    before = value - natural_gradient.log_q_and_gradient(mixture, z)[0]
     for i in range(CHAIN_STEPS):
         size = STEP_SIZES[i % len(STEP_SIZES)] * target.dim ** (-1 / 6)
         z, value, gradient = _langevin(model, z, value, gradient, factor, size, rng)
-    rise = value - log_q_and_gradient(mixture, z)[0] - before
+    rise = value - natural_gradient.log_q_and_gradient(mixture, z)[0] - before
     rise = rise[np.isfinite(rise)]
     return float(rise.mean()), float(rise.std(ddof=1) / np.sqrt(rise.size)), model.evals
 

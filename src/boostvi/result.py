@@ -69,18 +69,22 @@ class Result:
 
     @cached_property
     @float64
-    def _fresh(self) -> tuple[np.ndarray, np.ndarray]:
+    def _fresh(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draws of the mixture that had no part in the fit, with ln p and ln q there."""
         key = diagnostics.key_for(self.run.seed, "final", self.best_step)
-        _, log_target, log_q = diagnostics.fresh_log_densities(self.target, self.run.best, key, JUDGING_DRAWS)
-        return np.asarray(log_target), np.asarray(log_q)
+        return diagnostics.fresh_log_densities(self.target, self.run.best, key, JUDGING_DRAWS)
 
     @cached_property
+    @float64
     def evaluation(self) -> Evaluation:
-        return diagnostics.evaluate(*self._fresh)
+        draws, log_target, log_q = self._fresh
+        wide = diagnostics.wide_draws(self.target, self.run.best, draws, self.run.seed)
+        return diagnostics.evaluate(log_target, log_q, wide)
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:
-        return diagnostics.importance(self._fresh[0] - self._fresh[1])
+        _, log_target, log_q = self._fresh
+        return diagnostics.importance(log_target - log_q)
 
     @property
     def elbo(self) -> float:

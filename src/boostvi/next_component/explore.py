@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from boostvi import natural_gradient
-from boostvi._jit import counted_jit, sub_keys
+from boostvi._jit import sub_keys
 from boostvi._struct import check_count, static, struct
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
@@ -22,7 +21,6 @@ from boostvi.next_component.local import CountedTarget, distinct, draws_of, loca
 from boostvi.next_component.race import SCALES
 from boostvi.target import Target, starting_points
 
-TILE = 128
 SCREENED = 8
 """Points evaluated per climb."""
 FLOOR = 10.0
@@ -48,8 +46,8 @@ MOST = 16
 @struct
 class Explore(NextComponent):
     """Climbs from `n_starts` points (a quarter of them at steps other than 1, 2, 4, 8, …), chosen from prior draws,
-    wide draws and draws of the inflated mixture. Every other climb first goes up the deflated residual ln p − ln q, away
-    from what is covered. A local maximum of p that the mixture has missed is fitted by natural-gradient VI, and
+    wide draws and draws of the inflated mixture. Every other climb first goes up the deflated residual ln p − ln q,
+    away from what is covered. A local maximum of p that the mixture has missed is fitted by natural-gradient VI, and
     proposed if its ELBO says that it has mass."""
 
     n_starts: int = static(default=128)
@@ -96,14 +94,16 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
 
     def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, gradients = model(z)
-        log_q, gradient_q = log_q_and_gradient(mixture, z)
+        log_q, gradient_q = natural_gradient.log_q_and_gradient(mixture, z)
         with np.errstate(invalid="ignore"):  # both may be −inf far out: not a place to climb to
             return values - log_q, gradients - gradient_q
 
     points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS)
     points, values = climb(model, points, MAX_ITERATIONS)
     missed = np.isfinite(values)
-    missed[missed] &= values[missed] - log_q_and_gradient(mixture, points[missed])[0] > max(elbo + UNCOVERED, highest)
+    missed[missed] &= values[missed] - natural_gradient.log_q_and_gradient(mixture, points[missed])[0] > max(
+        elbo + UNCOVERED, highest
+    )
     params, elbos = _fit(model, mixture, points[missed], values[missed], elbo, key_vi)
     return Found(params, elbos, elbo, model.evals, model.nonfinite)
 
@@ -121,7 +121,7 @@ def _fit(
     kept = kept[elbos[kept] > elbo - WORTH]
     if kept.size:  # the fit may have walked from a spike into what is covered
         z, log_target = draws_of(model, family, take(params, kept), jax.random.fold_in(key, ROUNDS))
-        log_q, _ = log_q_and_gradient(mixture, z.reshape(-1, z.shape[-1]))
+        log_q, _ = natural_gradient.log_q_and_gradient(mixture, z.reshape(-1, z.shape[-1]))
         gaps = np.mean(log_target - log_q.reshape(log_target.shape), axis=1) - elbo
         kept = kept[gaps > GAP]
     return take(params, kept), elbos[kept]
@@ -137,7 +137,7 @@ def _starts(
     """
     points = _candidates(model.target, mixture, SCREENED * n, rng, key)
     values, _ = model(points)
-    log_q, _ = log_q_and_gradient(mixture, points)
+    log_q, _ = natural_gradient.log_q_and_gradient(mixture, points)
     excess = np.where(np.isfinite(values), values - np.maximum(log_q, least_log_q - FLOOR), -np.inf)
     best = np.argsort(-excess)[: n // 2]
     rest = rng.choice(np.setdiff1d(np.arange(points.shape[0]), best), size=n - best.size, replace=False)
@@ -168,26 +168,10 @@ def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[floa
     """The ELBO, the largest ln p − ln q and the least ln q, on one block of fresh draws, as many of each component."""
     z, slots = natural_gradient.block_of_draws(mixture, key, jnp.asarray(0))
     values, _ = model(z)
-    log_q, _ = log_q_and_gradient(mixture, np.asarray(z))
+    log_q, _ = natural_gradient.log_q_and_gradient(mixture, np.asarray(z))
     residuals = values - log_q
     counts = np.bincount(slots, minlength=mixture.capacity)
     weights = np.asarray(mixture.weights)[slots] / counts[slots]
     usable = np.isfinite(values)
     elbo = np.sum((weights * residuals)[usable]) / np.sum(weights[usable])
     return float(elbo), float(residuals[usable].max()), float(log_q.min())
-
-
-def log_q_and_gradient(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ln q and its gradient at the rows of z, in tiles of one shape."""
-    n = z.shape[0]
-    if n == 0:
-        return np.zeros(0), np.zeros(z.shape)
-    padded = np.concatenate([z, np.repeat(z[-1:], -n % TILE, axis=0)])
-    parts = [_tile(mixture, padded[i : i + TILE]) for i in range(0, n, TILE)]
-    log_q, gradients = (np.concatenate([np.asarray(part[j]) for part in parts])[:n] for j in (0, 1))
-    return log_q, gradients
-
-
-@counted_jit
-def _tile(mixture: Mixture, z: Any) -> tuple[Array, Array]:
-    return natural_gradient.densities(mixture, z)[2:]

@@ -1,0 +1,201 @@
+"""Can the verdict be trusted? The rate of false "good", with its interval; how often an accurate fit is called good.
+
+    python benchmarks/honesty.py [--targets banana,funnel,…] [--seeds 5] [--budgets 1.0,0.2] [--json FILE]
+
+Every target of `targets.py` is fitted with several seeds, with the budget of the comparison and with one far too
+small. A "good" is false when the true gap to log Z, from 100,000 draws that nothing else saw, is above 0.1 nats, or
+when a known mode has less than a tenth of its mass. Planted traps are added: mixtures that are exact but for the modes
+that were taken away, judged as if they had been fitted. The KL estimate is checked against the true gap where k̂ < 0.7
+and no mode is missing: it should lie within two standard errors for nine of ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _data import machine, markdown
+from scipy.stats import beta
+from targets import LISTED, Problem, available, get, robot_modes
+
+import boostvi as bv
+from boostvi import mixture as mixtures
+from boostvi._jit import float64
+from boostvi.families import FullRankNormal, FullRankStudentT
+
+TRUE_DRAWS = 100_000
+TRUE_SEED = 987_654
+FALSE_GAP = 0.1
+"""Nats: "good" promises less."""
+ACCURATE_GAP = 0.05
+LEAST_SHARE = 0.1
+"""A mode counts as found when the mixture gives it this share of its mass."""
+LOG_Z_ERROR = {"cancer": 0.01, "seeds": 0.003, "ionosphere": 0.003, "chemreact": 0.0005, "robot": 0.005}
+"""Uncertainty of the log Z that is known only from long runs; 0 for the others."""
+
+
+def judged(problem: Problem, result: bv.Result) -> dict[str, Any]:
+    """What the result says of itself, and the truth."""
+    begin = time.perf_counter()
+    verdict = result.verdict
+    seconds = time.perf_counter() - begin
+    draws = result.mixture.sample(TRUE_DRAWS, seed=TRUE_SEED)
+    ratios = bv.target.log_densities(result.target, draws) - result.mixture.log_prob(draws)
+    gap, se = problem.log_z - ratios.mean(), ratios.std() / np.sqrt(ratios.size)
+    se = float(np.hypot(se, LOG_Z_ERROR.get(problem.name, 0.0)))
+    missing = missing_modes(problem, draws)
+    return {
+        "verdict": verdict,
+        "gap": float(gap),
+        "gap_se": se,
+        "missing_modes": missing,
+        "false_good": bool(verdict == "good" and (gap > FALSE_GAP + 2.0 * se or missing)),
+        "kl": result.kl_estimate,
+        "kl_se": result.kl_se,
+        "khat": result.khat,
+        "components": result.mixture.n_active,
+        "reasons": list(result.reasons),
+        "judging_seconds": seconds,
+    }
+
+
+def missing_modes(problem: Problem, draws: np.ndarray) -> int:
+    if problem.name == "robot":
+        return 8 - robot_modes(draws)
+    if problem.modes is None:
+        return 0
+    nearest = np.argmin(((draws[:, None] - problem.modes) ** 2).sum(-1), axis=1)
+    shares = np.bincount(nearest, minlength=len(problem.modes)) / len(draws)
+    return int(np.sum(shares < LEAST_SHARE / len(problem.modes)))
+
+
+def fitted(name: str, seed: int, budget: float) -> dict[str, Any]:
+    problem = get(name)
+    target = bv.Target(problem.log_density, problem.dim)
+    begin = time.perf_counter()
+    result = bv.fit(target, seed=seed, max_seconds=budget * problem.budget, progress=False)
+    seconds = time.perf_counter() - begin
+    row = {"target": name, "seed": seed, "budget": budget, "status": result.status, "seconds": seconds}
+    return row | judged(problem, result)
+
+
+@float64
+def trap(name: str, kept: list[int], seed: int) -> dict[str, Any]:
+    """The exact mixture without some of its modes, as the result of a fit."""
+    problem = get(name)
+    target = bv.Target(problem.log_density, problem.dim)
+    result = bv.fit(target, seed=seed, max_steps=0, progress=False)
+    planted = exact_mixture(problem, kept)
+    run = dataclasses.replace(result.run, best=planted)
+    row = {"target": f"{name}, {len(kept)} of {len(problem.modes)} modes", "seed": seed, "budget": 1.0}
+    return row | {"status": "planted", "seconds": 0.0} | judged(problem, bv.Result(target, run, "converged"))
+
+
+def exact_mixture(problem: Problem, kept: list[int]) -> bv.Mixture:
+    """mog40 or stm20 with only the `kept` of their components, which are members of our families."""
+    loc = problem.modes[kept]
+    factors = problem.factors[kept]
+    params = {
+        "loc": loc,
+        "factor": factors,
+        "inverse": np.linalg.inv(factors),
+        "log_volume": np.linalg.slogdet(factors)[1],
+    }
+    family = FullRankNormal() if problem.name == "mog40" else FullRankStudentT(2.0)
+    return mixtures.of(family, params, np.full(len(kept), 1.0 / len(kept)))
+
+
+def interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper-Pearson: exact, and not empty at 0."""
+    tail = (1.0 - level) / 2.0
+    low = beta.ppf(tail, count, total - count + 1) if count else 0.0
+    high = beta.ppf(1.0 - tail, count + 1, total - count) if count < total else 1.0
+    return float(low), float(high)
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    lines = [machine(), ""]
+    table = []
+    for target in dict.fromkeys(row["target"] for row in rows):
+        for budget in sorted({row["budget"] for row in rows if row["target"] == target}, reverse=True):
+            some = [row for row in rows if row["target"] == target and row["budget"] == budget]
+            verdicts = [row["verdict"] for row in some]
+            table.append(
+                {
+                    "target": target,
+                    "budget": f"{budget:g} ×",
+                    "runs": len(some),
+                    "median gap": f"{np.median([row['gap'] for row in some]):.4f}",
+                    "median KL estimate": f"{np.median([row['kl'] for row in some]):.4f}",
+                    "KL within 2 se": _within(some),
+                    **{word: verdicts.count(word) for word in ("good", "usable", "unreliable")},
+                    "false good": sum(row["false_good"] for row in some),
+                }
+            )
+    lines += [markdown(list(table[0]), [[str(cell) for cell in row.values()] for row in table]), ""]
+    goods = [row for row in rows if row["verdict"] == "good"]
+    false = sum(row["false_good"] for row in rows)
+    low, high = interval(false, max(len(goods), 1))
+    lines.append(f'false "good": {false} of {len(goods)} (95 % interval {100 * low:.1f} to {100 * high:.1f} %)')
+    low, high = interval(false, len(rows))
+    lines.append(f"of all {len(rows)} runs: {100 * false / len(rows):.1f} % ({100 * low:.1f} to {100 * high:.1f} %)")
+    accurate = [row for row in rows if row["gap"] <= ACCURATE_GAP and not row["missing_modes"]]
+    called = sum(row["verdict"] == "good" for row in accurate)
+    lines.append(
+        f'runs with a gap of at most {ACCURATE_GAP} nats and every mode: {len(accurate)}; called "good": {called} '
+        f"({100 * called / max(len(accurate), 1):.0f} %)"
+    )
+    return "\n".join(lines)
+
+
+def _within(rows: list[dict[str, Any]]) -> str:
+    """How many KL estimates lie within two standard errors of the truth, where they can be expected to."""
+    sound = [row for row in rows if row["khat"] < 0.7 and not row["missing_modes"]]
+    if not sound:
+        return "–"
+    hits = sum(abs(row["kl"] - row["gap"]) <= 2.0 * np.hypot(row["kl_se"], row["gap_se"]) for row in sound)
+    return f"{hits} of {len(sound)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default=",".join(available(LISTED)))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--budgets", default="1.0,0.2")
+    parser.add_argument("--json", type=Path, help="also write every run to this file")
+    arguments = parser.parse_args()
+    rows = []
+    for name in arguments.targets.split(","):
+        for budget in map(float, arguments.budgets.split(",")):
+            for seed in range(arguments.seeds):
+                rows.append(fitted(name, seed, budget))
+                _show(rows[-1])
+    for seed in range(arguments.seeds):
+        rng = np.random.default_rng(seed)
+        rows.append(trap("stm20", sorted(rng.choice(10, 6, replace=False).tolist()), seed))
+        _show(rows[-1])
+        rows.append(trap("mog40", np.delete(np.arange(40), rng.integers(40)).tolist(), seed))
+        _show(rows[-1])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1))
+    print(report(rows))
+
+
+def _show(row: dict[str, Any]) -> None:
+    print(
+        f"{row['target']} seed {row['seed']} budget {row['budget']:g}: gap {row['gap']:.4f}, KL {row['kl']:.4f} ± "
+        f"{row['kl_se']:.4f}, k̂ {row['khat']:.2f}, {row['components']} components, "
+        f"{row['missing_modes']} modes missed, {row['verdict']}, {row['seconds']:.1f} s + {row['judging_seconds']:.1f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
