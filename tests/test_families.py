@@ -103,6 +103,7 @@ def log_prob(family: Family, params: dict, z: np.ndarray) -> np.ndarray:
 def test_registry_names():
     assert set(FAMILIES) == {
         "diagonal-normal", "diagonal-laplace", "diagonal-student-t", "low-rank-normal", "full-rank-normal",
+        "full-rank-student-t", "product-student-t",
     }  # fmt: skip
     assert all(cls().name == name for name, cls in FAMILIES.items())
 

@@ -68,6 +68,7 @@ RANDOM = {
 TARGET = TARGETS["two-modes"]
 
 NAN_ALLOWED = {"curvature"}  # of rules without one
+NAN_AFTER_REFINING = {"gap", "gap_new", "gap_active", "gamma_max", "table_elbo"}  # no direction, and no table
 NAN_AT_THE_START = {"gap", "gap_new", "gap_active", "curvature"}  # there is no direction yet
 
 
@@ -76,6 +77,8 @@ def assert_no_nan(result: bv.Result) -> None:
         assert not np.isnan(np.asarray(leaf)).any()
     for row in result.history.rows:
         allowed = NAN_AT_THE_START if row["step"] == 0 else NAN_ALLOWED
+        if result.run.recipe.correction is None:
+            allowed = allowed | NAN_AFTER_REFINING
         missing = {name for name, value in row.items() if isinstance(value, float) and np.isnan(value)}
         assert missing <= allowed, (row["step"], missing)
     for name in ("elbo", "elbo_se", "log_evidence", "kl_estimate", "kl_se", "khat", "ess"):
@@ -136,7 +139,7 @@ class TestEveryFamily:
         assert_on_the_simplex(result)
         assert result.mixture.family.name == family
         assert result.elbo < LOG_Z[name] + 4 * result.elbo_se  # no ELBO exceeds the evidence
-        assert result.elbo > LOG_Z[name] - 1.0
+        assert result.elbo > LOG_Z[name] - 1.0 - 2 * result.elbo_se
         assert result.elbo > result.history["elbo"][0] - 4 * np.hypot(result.elbo_se, result.history["elbo_se"][0])
 
 
@@ -159,18 +162,18 @@ class TestEveryRecipe:
         assert_no_nan(result)
         assert_on_the_simplex(result)
         assert result.status in ("max-steps", "converged")
-        assert result.history["step"].tolist() == [0, 1, 2]
+        assert result.history["step"].tolist() == [0, 1, 2][: len(result.history.rows)]
         assert result.elbo < 4 * result.elbo_se  # log Z = 0
         if name == "bbbvi":  # t counts from 1: 2/3, then 1/2
             np.testing.assert_allclose(result.history["gamma"], [1, 2 / 3, 1 / 2])
         if name == "auto":
-            assert result.elbo > -0.1
-            assert result.verdict == "usable"
+            assert result.elbo > -0.02
+            assert result.verdict == "good"
 
     def test_the_papers_are_the_papers(self):
         for name, recipe in RECIPES.items():
             if name != "auto":
-                parts = recipe().parts()
+                parts = recipe().parts(FAMILIES["diagonal-laplace"]())
                 assert parts.first.optimiser == parts.next_component.optimiser == Adam()
                 assert parts.next_component.entropy_weight == "constant"
                 assert recipe().family == "diagonal-laplace"

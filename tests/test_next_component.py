@@ -417,8 +417,8 @@ class TestFirstComponent:
 
 
 def test_every_part_is_reachable_by_name():
-    assert set(NEXT_COMPONENTS) == {"residual-elbo", "mixture-elbo", "random"}
-    assert set(FIRST_COMPONENTS) == {"vi", "laplace", "random"}
+    assert set(NEXT_COMPONENTS) == {"residual-elbo", "mixture-elbo", "explore", "random"}
+    assert set(FIRST_COMPONENTS) == {"vi", "laplace", "race", "random"}
     assert ResidualElbo(optimiser="lbfgs").optimiser == LBFGS()
     assert MixtureElbo(optimiser="adam").optimiser == Adam()
     assert LaplaceApproximation(polish="adam").polish == Adam()

@@ -308,7 +308,9 @@ def test_empty_slots_change_nothing():
     weights = jnp.asarray(random_weights(30, np.random.default_rng(5))[-1])
     _, table = tabulate(_target("plain"), MEANS, SCALES, N_DRAWS, seed=1)
     mixture, roomy = tabulate(_target("plain"), MEANS, SCALES, N_DRAWS, capacity=CAPACITY, seed=1)
-    state = boosting.State(jnp.asarray(1), mixture, roomy, Exact().init(), jnp.zeros(()), jax.random.key(0))
+    state = boosting.State(
+        jnp.asarray(1), mixture, roomy, Exact().init(), jnp.zeros(()), jnp.zeros(()), jax.random.key(0)
+    )
     grown = boosting.grow(state, 16).table
     value, gradients, center = value_and_gradients(table, weights[:FILLED])
     for larger in (roomy, grown):

@@ -95,7 +95,7 @@ def start(
     evals, nonfinite = proposal.evals, proposal.nonfinite
     if proposal.shares is None:
         mixture, table = _blank(family, target.dim, capacity, n_draws)
-        slot = jnp.asarray(0)
+        slot = jnp.asarray(np.int64(0))
         mixture, table = clock("subproblem", _insert, target, mixture, table, proposal.params, slot, key_draws)
         mixture = replace(mixture, weights=jnp.asarray(np.eye(1, capacity)[0]))
         evals += n_draws

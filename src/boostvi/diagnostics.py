@@ -120,17 +120,22 @@ def evaluate(
     finite = np.isfinite(log_ratio)
     if not finite.any():
         return Evaluation(-np.inf, np.inf, -np.inf, np.inf, np.inf, np.inf, n)
-    log_weight, wide_log_weight = _log_weights(log_target, log_q, wide)
-    both = np.concatenate([log_weight, wide_log_weight])
-    top = both[np.isfinite(both)].max()
-    weight, wide_weight = (np.exp(np.where(np.isfinite(w), w - top, -np.inf)) for w in (log_weight, wide_log_weight))
-    total = n + wide_weight.size
-    mean = (weight.sum() + wide_weight.sum()) / total
+    log_weights, shares = _log_weights(log_target, log_q, wide)
+    usable = np.isfinite(log_weights)
+    top = log_weights[usable].max()
+    weights = np.exp(np.where(usable, log_weights - top, -np.inf))
+    # The share q/q̄ has mean 1 for certain: what it explains of the weights is no error (Owen & Zhou 2000). Where q is
+    # the posterior that is all of them.
+    spread = shares.var()
+    slope = np.mean((weights - weights.mean()) * (shares - shares.mean())) / spread if spread > 0 else 0.0
+    corrected = weights - slope * (shares - 1.0)
+    mean = corrected.mean() if corrected.mean() > 0 else weights.mean()
     log_evidence = float(top + np.log(mean))
     # What each draw contributes to log Ẑ; the two kinds of draws are strata.
-    share = n / total
-    influence, wide_influence = share * weight / mean, (1.0 - share) * wide_weight / mean
-    wide_variance = wide_influence.var(ddof=1) / wide_influence.size if wide_influence.size else 0.0
+    influence, wide_influence = np.split(corrected * (n / weights.size) / mean, [n])
+    wide_variance = (
+        (wide_influence * wide_influence.size / n).var(ddof=1) / wide_influence.size if wide_influence.size else 0.0
+    )
     log_evidence_se = float(np.sqrt(influence.var(ddof=1) / n + wide_variance))
     if not finite.all():
         return Evaluation(-np.inf, np.inf, log_evidence, log_evidence_se, np.inf, np.inf, int(n - finite.sum()))
@@ -142,13 +147,15 @@ def evaluate(
 
 
 def _log_weights(log_target: np.ndarray, log_q: np.ndarray, wide: Wide | None) -> tuple[np.ndarray, np.ndarray]:
+    """ln p/q̄ and q/q̄ at all draws, those of q first."""
     if wide is None:
-        return np.asarray(log_target) - np.asarray(log_q), np.zeros(0)
+        return np.asarray(log_target) - np.asarray(log_q), np.ones(np.size(log_q))
     n, m = log_q.size, wide.log_q.size
     own, other = np.log(n / (n + m)), np.log(m / (n + m))
     at_q = np.logaddexp(own + log_q, other + wide.log_wide_at_q)
     at_wide = np.logaddexp(own + wide.log_q, other + wide.log_wide)
-    return log_target - at_q, wide.log_target - at_wide
+    log_weights = np.concatenate([log_target - at_q, wide.log_target - at_wide])
+    return log_weights, np.exp(np.concatenate([log_q - at_q, wide.log_q - at_wide]))
 
 
 def importance(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float, float]:
@@ -187,7 +194,7 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
             "bounds no mass"
         )
     short = _shortfalls(evaluation, khat, ess_share, probes)
-    if short:
+    if short or probes is None:
         return "usable", (f"{distance}: use importance=True", *short, searched)
     return "good", (distance, searched)
 

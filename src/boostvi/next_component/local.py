@@ -29,7 +29,7 @@ LANES_LARGE = (4, 16, 64)
 LARGE = 40
 """Components optimised at once are padded to one of these numbers, so that few programs are compiled; in more than 40
 dimensions the padding itself would cost."""
-ARRIVED = 1e-3
+ARRIVED = 1e-6
 """Nats; local VI stops when no component moves further than this in a round."""
 AVERAGED = 5
 """Rounds whose ELBO estimates are averaged at the end."""

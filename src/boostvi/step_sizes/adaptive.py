@@ -93,6 +93,6 @@ class Adaptive(StepSize):
         failed = ~(accepted & promising)
         # Where the rule gives up the estimate is kept as it stood before the step, and so is γ = 0.
         kept = jnp.where(failed, state.estimate, estimate)
-        evals = jnp.where(promising, trials + 1, 0) * line.value_cost
+        evals = (trials + 1) * line.value_cost  # the value at γ = 0 is computed even where nothing is tried
         curvature = jnp.where(failed, jnp.nan, estimate * unit)
         return jnp.where(failed, 0.0, gamma), report(kept, curvature, trials, evals), failed
