@@ -47,7 +47,7 @@ class Clock:
         jax.block_until_ready(jnp.zeros(1))  # the first use of the backend is nobody's fault
         self._spans: list[tuple[float, float]] = []
         jax.monitoring.register_event_duration_secs_listener(self._listen)
-        self._begin = time.perf_counter()
+        self._begin, self._cpu = time.perf_counter(), time.process_time()
 
     def _listen(self, event: str, seconds: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
@@ -57,25 +57,26 @@ class Clock:
     def elapsed(self) -> float:
         return time.perf_counter() - self._begin
 
-    def stop(self) -> tuple[float, float]:
-        """Seconds in all, and those of compilation."""
-        seconds, compiling, end = self.elapsed(), 0.0, self._begin
+    def stop(self) -> dict[str, float]:
+        """Seconds in all, those of compilation, and those of all cores together."""
+        seconds, cpu = self.elapsed(), time.process_time() - self._cpu
+        compiling, end = 0.0, self._begin
         for first, last in sorted(self._spans):
             compiling += max(0.0, last - max(first, end))
             end = max(end, last)
-        return seconds, compiling
+        return {"seconds": seconds, "compiling": compiling, "cpu": cpu}
 
 
 @dataclass(frozen=True)
 class Fit:
     """What a tool made of a problem.
 
-    draw: n fresh draws of the approximation and ln q at each; None for a sampler, which has `samples` instead.
-    curve: (seconds, ELBO, evaluations) on the way. at_least: `evals` leaves out some that the tool does not report.
+    times: what the clock said. at_least: `evals` leaves out some that the tool does not report.
+    curve: (seconds, ELBO, evaluations) on the way. draw: n fresh draws of the approximation and ln q at each; None for
+    a sampler, which has `samples` instead.
     """
 
-    seconds: float
-    compiling: float
+    times: dict[str, float]
     evals: int
     at_least: bool = False
     curve: list[tuple[float, float, int]] = field(default_factory=list)
@@ -97,7 +98,7 @@ def boost(problem: Problem, seed: int, budget: float) -> Fit:
     target = bv.Target(problem.log_density, problem.dim)
     left = budget - clock.elapsed()
     result = bv.fit(target, seed=seed, max_seconds=left, progress=False, callbacks=[note])
-    seconds, compiling = clock.stop()
+    times = clock.stop()
 
     begin = time.perf_counter()
     notes = {"verdict": result.verdict, "reasons": list(result.reasons)}
@@ -109,7 +110,7 @@ def boost(problem: Problem, seed: int, budget: float) -> Fit:
         z = result.mixture.sample(n, seed=FRESH + seed)
         return z, result.mixture.log_prob(z)
 
-    return Fit(seconds, compiling, int(result.evals), curve=curve, draw=draw, notes=notes)
+    return Fit(times, int(result.evals), curve=curve, draw=draw, notes=notes)
 
 
 # -- NumPyro: guides and NUTS
@@ -168,7 +169,7 @@ def svi(guide_name: str, problem: Problem, seed: int, budget: float) -> Fit:
     optimiser = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, SVI_STEPS))
     svi = SVI(model, guide, optimiser, Trace_ELBO(num_particles=PARTICLES))
     states = list(svi_states(svi, svi.init(jax.random.key(seed)), clock, budget))
-    seconds, compiling = clock.stop()
+    times = clock.stop()
 
     @jax.jit
     def block(params: dict[str, Any], key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -185,7 +186,7 @@ def svi(guide_name: str, problem: Problem, seed: int, budget: float) -> Fit:
     curve = [(at, elbo(problem, *draw(BLOCK, state))[0], PARTICLES * step) for step, at, state in states]
     steps, _, last = states[-1]
     draw_last = functools.partial(draw, state=last)
-    return Fit(seconds, compiling, PARTICLES * steps, curve=curve, draw=draw_last, notes={"steps": steps})
+    return Fit(times, PARTICLES * steps, curve=curve, draw=draw_last, notes={"steps": steps})
 
 
 def nuts(problem: Problem, seed: int, budget: float) -> Fit:
@@ -198,7 +199,7 @@ def nuts(problem: Problem, seed: int, budget: float) -> Fit:
     mcmc = MCMC(NUTS(numpyro_model(problem)), **sizes, chain_method="vectorized", progress_bar=False)
     mcmc.run(jax.random.key(seed), extra_fields=("num_steps", "diverging"))
     draws = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
-    seconds, compiling = clock.stop()
+    times = clock.stop()
     extra = {name: np.asarray(values) for name, values in mcmc.get_extra_fields().items()}
     notes = {
         "min_ess": float(effective_sample_size(draws).min()),
@@ -206,7 +207,7 @@ def nuts(problem: Problem, seed: int, budget: float) -> Fit:
         "divergences": int(extra["diverging"].sum()),
     }
     samples = draws.reshape(-1, problem.dim)
-    return Fit(seconds, compiling, int(extra["num_steps"].sum()), at_least=True, samples=samples, notes=notes)
+    return Fit(times, int(extra["num_steps"].sum()), at_least=True, samples=samples, notes=notes)
 
 
 # -- BlackJAX Pathfinder
@@ -292,7 +293,7 @@ def pathfinder(path: Callable[..., Any], problem: Problem, seed: int, budget: fl
     gaussians = [Gaussian.of_path(state) for state in used]
     weights = np.exp(np.array([state.elbo for state in used]) - max(state.elbo for state in used))
     weights /= weights.sum()
-    seconds, compiling = clock.stop()
+    times = clock.stop()
 
     def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(FRESH + seed)
@@ -306,7 +307,7 @@ def pathfinder(path: Callable[..., Any], problem: Problem, seed: int, budget: fl
 
     evals = len(states) * (PATH_ITERATIONS + 1) * PATH_DRAWS  # for the ELBOs; the line searches do not tell theirs
     notes = {"paths": len(states), "finite_paths": len(used)}
-    return Fit(seconds, compiling, evals, at_least=True, draw=draw, notes=notes)
+    return Fit(times, evals, at_least=True, draw=draw, notes=notes)
 
 
 # -- the same judgement for all

@@ -27,6 +27,7 @@ Evaluations are log densities or gradients, one each per draw. For Pathfinder th
 those of the warm-up, are not reported by the tool: marked ≥.
 Means and standard deviations are compared with exact draws where the target has them, else with the NUTS runs pooled
 over seeds, if these converged. On the funnel v and x·exp(−v/2) are compared; targets of infinite variance are left out.
+"Stopped by itself" is for another reason than one of its limits (seconds, components, steps).
 A mode counts as found when at least a tenth of the draws due to it lie in it, and in the target's 99 % region.
 """
 
@@ -88,6 +89,8 @@ QUICK_PEER = 10.0
 """Seconds of AutoMVN above which boostvi is to need at most a third of its time, and otherwise no more."""
 CLOSE = 0.05
 """Nats within which AutoMVN is called to be where it ends."""
+LATE = 1.0
+"""Seconds beyond the budget from which the table says so."""
 FLOOR = 1e-4
 """Smaller gaps, or negative ones, are noise of the draws: they are drawn at this height."""
 
@@ -100,7 +103,7 @@ def measure(tool: str, target: str, seed: int, budget: float) -> Run:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     where = re.sub(r", load average .* at the start", "", machine())  # which differs in every run
     fit = TOOLS[tool](problem, seed, budget)
-    run = identity(tool, target, seed, budget) | {"seconds": fit.seconds, "compiling": fit.compiling}
+    run = identity(tool, target, seed, budget) | fit.times
     run |= {"evals": fit.evals, "at_least": fit.at_least, "curve": fit.curve, "load": load, "machine": where}
     return run | judged(problem, fit) | fit.notes
 
@@ -204,6 +207,8 @@ def number(value: float | None) -> str:
         return "—"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
+    if value == round(value):
+        return f"{value:,.0f}".replace("-", "−")
     text = f"{value:.4f}" if abs(value) < 0.1 else f"{value:.3f}" if abs(value) < 1 else f"{value:.3g}"
     text = f"{value:,.0f}" if abs(value) >= 1000 else text
     return text.replace("-", "−")
@@ -250,6 +255,9 @@ def ending(tool: str, runs: list[Run]) -> str:
         parts.append("all steps" if steps == SVI_STEPS else f"budget ended at step {steps:,.0f} of {SVI_STEPS:,}")
     if any("paths" in run for run in runs):
         parts.append(f"{median(run['paths'] for run in runs):.0f} paths")
+    late = median(run["seconds"] - run["budget"] for run in runs if run["budget"]) or 0.0
+    if late > LATE:
+        parts.append(f"{late:.1f} s OVER the budget")
     return "; ".join(parts)
 
 
@@ -270,6 +278,7 @@ def summarise(target: str, tool: str, runs: list[Run], truth: tuple[np.ndarray, 
         "wanted": problem.wanted,
         "seconds": median(run["seconds"] for run in done),
         "seconds_without_compilation": median(run["seconds"] - run["compiling"] for run in done),
+        "cpu_seconds": median(run["cpu"] for run in done),
         "evaluations": median(run["evals"] for run in done),
         "evaluations_at_least": any(run["at_least"] for run in done),
         "modes": median(run["modes"] for run in done),
@@ -280,7 +289,17 @@ def summarise(target: str, tool: str, runs: list[Run], truth: tuple[np.ndarray, 
         "ending": ending(tool, done),
         "failures": tally(run["failed"] for run in runs if "failed" in run),
     }
-    for name in ("khat", "kl_estimate", "kl_se", "verdict_seconds", "min_ess", "max_rhat", "divergences"):
+    for name in (
+        "steps",
+        "paths",
+        "khat",
+        "kl_estimate",
+        "kl_se",
+        "verdict_seconds",
+        "min_ess",
+        "max_rhat",
+        "divergences",
+    ):
         summary[name] = median(run.get(name) for run in done)
     return summary
 
@@ -291,26 +310,35 @@ def gap_table(summaries: dict[tuple[str, str], Run], targets: list[str], tools: 
     for target in targets:
         found = {tool: summaries[target, tool] for tool in tools if (target, tool) in summaries}
         problem = get(target)
-        cells = [number(found[tool]["gap"]) if tool in found else "—" for tool in tools]
+        cells = [number(found[tool]["gap"]) + cut_short(found[tool]) if tool in found else "—" for tool in tools]
         rows.append([f"{target} ({problem.dim}-d)", f"≤ {problem.wanted:g}", *cells])
         ours = found.get("boostvi", {}).get("gap")
         better = [LOOKS[tool][0] for tool in found if ours is not None and found[tool]["gap"] < ours]
         beaten += [f"{target} ({', '.join(better)})"] if better else []
     text = markdown(["gap, nats", "wanted", *(LOOKS[tool][0] for tool in tools)], rows)
+    if "*" in text:
+        text += (
+            f"\n\n\\* the budget ended before its {SVI_STEPS:,} steps; after one step it had only compiled (see below)."
+        )
     if "boostvi" in tools and len(tools) > 1:
         text += f"\n\nA peer has a smaller median gap than boostvi on: {'; '.join(beaten) or 'none of these targets'}."
     return text
 
 
-def detail_table(target: str, summaries: list[Run]) -> str:
-    header = ["tool", "gap", "lowest", "highest", "s", "s, compiled", "evaluations", "modes", "how it ended"]
+def cut_short(summary: Run) -> str:
+    return "*" if summary["steps"] is not None and summary["steps"] < SVI_STEPS else ""
+
+
+def detail_table(summaries: list[Run]) -> str:
+    header = ["tool", "gap", "lowest", "highest", "seconds", "not compiling", "CPU s", "evaluations", "modes"]
+    header.append("how it ended")
     rows = []
     for line in summaries:
         failed = f"{line['failed']} of {line['runs']} FAILED: {line['failures']}" if line["failed"] else ""
-        modes = "" if line["modes_of"] is None else f"{number(line['modes'])} of {line['modes_of']}".removesuffix(".0")
+        modes = "" if line["modes_of"] is None else f"{number(line['modes'])} of {line['modes_of']}"
         evals = ("≥ " if line["evaluations_at_least"] else "") + number(line["evaluations"])
         numbers = [number(line[name]) for name in ("gap", "gap_min", "gap_max", "seconds")]
-        numbers += [number(line["seconds_without_compilation"]), evals, modes]
+        numbers += [number(line[name]) for name in ("seconds_without_compilation", "cpu_seconds")] + [evals, modes]
         rows.append([LOOKS[line["tool"]][0], *numbers, "; ".join(part for part in (line["ending"], failed) if part)])
     return markdown(header, rows)
 
@@ -349,7 +377,8 @@ def stopped_before(ours: list[Run], nuts: list[Run]) -> str:
 
 def reach_table(runs: dict[tuple[str, str], list[Run]], targets: list[str]) -> str:
     """When boostvi's own steps first have the ELBO that AutoMVN ends with, same seed."""
-    header = ["target", "AutoMVN, s", f"within {CLOSE:g} nats from, s", "boostvi there, s", "ratio", "wanted", "met"]
+    header = ["target", "AutoMVN, s", f"within {CLOSE:g} nats of its end, s", "boostvi there, s", "ratio"]
+    header += ["wanted", "met"]
     rows = []
     for target in targets:
         peers = {run["seed"]: run for run in runs.get((target, "automvn"), []) if "failed" not in run}
@@ -403,7 +432,7 @@ def report(args: argparse.Namespace, runs: dict[tuple[str, str], list[Run]]) -> 
         parts += ["## Against NUTS (4 × 1,000 draws)", text]
     for target in targets:
         lines = [summaries[target, tool] for tool in tools if (target, tool) in summaries]
-        parts += [f"## {target}, {args.budget_scale * get(target).budget:g} s", detail_table(target, lines)]
+        parts += [f"## {target}, {args.budget_scale * get(target).budget:g} s", detail_table(lines)]
     return "\n\n".join(parts), list(summaries.values())
 
 
@@ -429,36 +458,52 @@ def plot(runs: dict[tuple[str, str], list[Run]], targets: list[str], file: Path)
         row[0].set_ylabel("gap to log Z, nats")
     handles: dict[str, Any] = {}
     for ax in axes.flat:
-        handles |= dict(reversed(pair) for pair in zip(*ax.get_legend_handles_labels(), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(5, columns + 1), fontsize=8)
+        handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
     figure.savefig(file, dpi=160)
     plt.close(figure)
 
 
 def panel(ax: Any, target: str, runs: dict[tuple[str, str], list[Run]]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     problem = get(target)
     ax.set(xscale="log", yscale="log", title=f"{target}, d = {problem.dim}", xlabel="seconds, compilation included")
-    ax.title.set_size(10)
-    ax.axhline(problem.wanted, color=GREY, lw=0.8, ls=":", label="gap wanted")
-    for tool, (label, colour, marker) in LOOKS.items():
+    ax.set_title(ax.get_title(), size=10, pad=9)
+    for tool in LOOKS:
         done = [run for run in runs.get((target, tool), []) if "failed" not in run]
         if tool == "nuts":
-            ends = [run["seconds"] for run in done]
-            height = [0.03] * len(ends)  # of the axis: NUTS has no ELBO
-            if ends:
-                look = {"color": colour, "marker": marker, "ls": "", "ms": 6, "transform": ax.get_xaxis_transform()}
-                ax.plot(ends, height, **look, label="NUTS ends (it has no ELBO)")
-            continue
-        done = [run for run in done if math.isfinite(run["gap"])]
-        middle = sorted(done, key=lambda run: run["gap"])[(len(done) - 1) // 2 :][:1]
-        for run in done:
-            bold = run in middle
-            points = np.array([*((at, problem.log_z - value) for at, value, _ in run["curve"][:-1]), last_point(run)])
-            points = points[np.isfinite(points).all(axis=1)]
-            look = {"color": colour, "marker": marker, "ms": 4 if bold else 2.5, "alpha": 1.0 if bold else 0.3}
-            name = label if bold else None
-            ax.plot(points[:, 0], np.maximum(points[:, 1], FLOOR), **look, lw=1.5 if bold else 0.7, label=name)
+            draw_ends(ax, tool, [run["seconds"] for run in done])
+        else:
+            draw_curves(ax, tool, problem, [run for run in done if math.isfinite(run["gap"])])
+    ax.axhline(problem.wanted, color=GREY, lw=1.0, ls=":", label="gap wanted")
+    ax.set_xlim(ax.get_xlim()[0] / 1.15, ax.get_xlim()[1] * 1.15)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.tick_params(labelsize=8)
     ax.grid(alpha=0.25, lw=0.5)
+
+
+def draw_curves(ax: Any, tool: str, problem: Problem, runs: list[Run]) -> None:
+    """All seeds thin, the one with the median gap bold."""
+    label, colour, marker = LOOKS[tool]
+    middle = sorted(runs, key=lambda run: run["gap"])[(len(runs) - 1) // 2 :][:1]
+    for run in runs:
+        bold = run in middle
+        points = np.array([*((at, problem.log_z - value) for at, value, _ in run["curve"][:-1]), last_point(run)])
+        points = points[np.isfinite(points).all(axis=1)]
+        look = {"lw": 1.5, "ms": 4.5, "zorder": 3} if bold else {"lw": 0.7, "ms": 2.5, "alpha": 0.35}
+        look |= {"color": colour, "marker": marker, "ls": "-" if run["curve"] else ""}
+        ax.plot(points[:, 0], np.maximum(points[:, 1], FLOOR), **look, label=label if bold else None)
+
+
+def draw_ends(ax: Any, tool: str, ends: list[float]) -> None:
+    """When a sampler ended, on the frame of the panel: it has no ELBO."""
+    label, colour, marker = LOOKS[tool]
+    if ends:
+        look = {"color": colour, "marker": marker, "ls": "", "ms": 5, "transform": ax.get_xaxis_transform()}
+        ax.plot(ends, [1.0] * len(ends), **look, clip_on=False, zorder=4, label=f"{label} ends (no ELBO)")
 
 
 def last_point(run: Run) -> tuple[float, float]:

@@ -165,7 +165,7 @@ class TestJudge:
 
     @pytest.mark.parametrize(
         ("khat", "share", "nonfinite", "word"),
-        [(0.9, 0.8, 0, "Pareto"), (np.inf, 0.8, 0, "Pareto"), (0.3, 0.01, 0, "effective"), (0.3, 0.9, 7, "7")],
+        [(0.9, 0.4, 0, "Pareto"), (np.inf, 0.4, 0, "Pareto"), (0.3, 0.01, 0, "effective"), (0.3, 0.9, 7, "7")],
     )
     def test_unreliable_says_why(self, khat, share, nonfinite, word):
         seen = diagnostics.Evaluation(0.0, 0.1, 0.1, 0.1, 0.1, 0.01, nonfinite)

@@ -134,9 +134,11 @@ def test_every_recipe_is_described_as_it_is(name):
     text = (ROOT / "docs" / "recipes.md").read_text()
     (row,) = [row for row in text.splitlines() if row.startswith(f"| `{name}` |") and row.count("|") == 8]
     recipe = bv.RECIPES[name]()
-    for part in (recipe.next_component, recipe.direction, recipe.step_size):
+    parts = recipe.parts(recipe.family_for(2))
+    for part in (parts.next_component, parts.direction, parts.step_size):
         assert f"`{type(part).__name__}" in row
-    assert ("`FullyCorrective`" in row) == (type(recipe.correction).__name__ == "FullyCorrective")
+    assert ("none" in row) == (parts.correction.name == "none")
+    assert parts.correction.name == "none" or f"`{type(parts.correction).__name__}`" in row
     assert f'`"{name}"`' in (ROOT / "README.md").read_text()
 
 

@@ -25,8 +25,10 @@ KHAT_LIMIT = 0.7
 ESS_SHARE_LIMIT = 0.1
 """Below this share of effective draws, log Ẑ tends to be too low and the KL estimate with it."""
 
-NEAR_UNIFORM = 0.9
+NEAR_UNIFORM = 0.5
 """With this share of effective draws no few draws carry the weights, whatever the shape of the tail."""
+NEGLIGIBLE = 0.01
+"""Share of the mass: with less of it missed, importance weights still serve."""
 GOOD_KL = 0.1
 """Nats, error included, up to which the mixture may be used as it is."""
 GOOD_ESS_SHARE = 0.5
@@ -189,10 +191,8 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
     if probes is None:
         searched = "no search for missed modes is made with this family: modes that no draw visited cannot be seen"
     else:
-        searched = (
-            f"{probes.climbs} climbs found no mode that it misses; modes that nothing visited cannot be seen, and this "
-            "bounds no mass"
-        )
+        found = "no mode that it misses" if probes.missed.size == 0 else "little that it misses"
+        searched = f"{probes.climbs} climbs found {found}; modes that nothing visited cannot be seen"
     short = _shortfalls(evaluation, khat, ess_share, probes)
     if short or probes is None:
         return "usable", (f"{distance}: use importance=True", *short, searched)
@@ -202,9 +202,8 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
 def _faults(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
     """Why not even importance weights make the draws usable."""
     faults = []
-    if probes is not None and probes.missed.size:
-        count = probes.missed.size
-        share = 100 * probes.missed.sum() / (1.0 + probes.missed.sum())
+    if probes is not None and probes.missed_share > NEGLIGIBLE:
+        count, share = probes.missed.size, 100 * probes.missed_share
         faults.append(
             f"a search found {count} mode{'s' if count > 1 else ''} that the mixture misses, with about {share:.2g} % "
             "of the mass: go on with fit(target, resume=result) and a larger budget"
@@ -230,6 +229,8 @@ def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: P
         short.append(f"the distance, plus twice its error, is above {GOOD_KL} nats")
     if ess_share < GOOD_ESS_SHARE:
         short.append(f"fewer than {100 * GOOD_ESS_SHARE:.0f} % of the draws are effective")
+    if probes is not None and probes.missed.size:
+        short.append(f"a search found regions that it misses, with about {100 * probes.missed_share:.1g} % of the mass")
     if probes is not None and not probes.drift - 2.0 * probes.drift_se < GOOD_DRIFT:
         short.append(
             f"chains started at its draws walk into mass that it has too little of (by {probes.drift:.2g} ± "

@@ -307,12 +307,24 @@ def _checked_resume(resume: Any, target: Target, given: dict[str, Any]) -> Run:
         )
     if target.dim != run.state.mixture.dim:
         raise ValueError(f"resume= is a fit of {run.state.mixture.dim} parameters, but target has {target.dim}")
-    stored = run.state.table
-    slot = int(np.flatnonzero(stored.filled)[0])
-    known = np.asarray(stored.log_target[slot])
-    now = log_densities(target, stored.draws[slot])
-    finite = np.isfinite(known)
-    same = np.allclose(now[finite], known[finite], rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE)
-    if not same or not np.array_equal(np.isfinite(now), finite):
+    if not _same_target(run, target):
         raise ValueError("resume= is a fit of another target: its log density differs at the draws that were stored")
     return run
+
+
+def _same_target(run: Run, target: Target) -> bool:
+    """Whether ln p is what it was, at the draws of the table; or, where a refinement left none, whether the last step's
+    fresh draws give the same ELBO."""
+    stored = run.state.table
+    filled = np.flatnonzero(stored.filled)
+    if filled.size:
+        known = np.asarray(stored.log_target[int(filled[0])])
+        now = log_densities(target, stored.draws[int(filled[0])])
+    else:
+        key = diagnostics.key_for(run.seed, "step", int(run.state.t))
+        _, log_target, log_q = diagnostics.fresh_log_densities(target, run.state.mixture, key, run.recipe.elbo_draws)
+        known = np.array([run.history.rows[-1]["elbo"]])
+        now = np.array([diagnostics.evaluate(log_target, log_q).elbo])
+    finite = np.isfinite(known)
+    same = np.allclose(now[finite], known[finite], rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE)
+    return bool(same and np.array_equal(np.isfinite(now), finite))

@@ -45,6 +45,11 @@ class Probes:
     drift_se: float
     evals: int
 
+    @property
+    def missed_share(self) -> float:
+        """Share of all the mass seen that lies in the missed modes."""
+        return float(self.missed.sum() / (1.0 + self.missed.sum()))
+
 
 @float64
 def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) -> Probes | None:

@@ -1,0 +1,211 @@
+"""`auto` end to end on small targets with known answers, its parts, and the traps that its verdict must see."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm, t
+
+import boostvi as bv
+from boostvi import mixture as mixtures
+from boostvi import probes
+from boostvi._jit import new_key, trace_counts
+from boostvi.corrections import Refine
+from boostvi.families import DiagonalNormal, FullRankNormal
+from boostvi.next_component import Explore, Race
+from boostvi.next_component.climb import climb
+from boostvi.next_component.explore import look
+from boostvi.next_component.local import CountedTarget, distinct, gaussians_at, isotropic
+
+GRID = 6.0 * np.array([[i, j] for i in (-1, 0, 1) for j in (-1, 0, 1)], dtype=np.float64)
+
+
+@pytest.fixture(scope="module")
+def nine() -> bv.Target:
+    """Nine unit Normals on a grid; log Z = 0."""
+    return bv.Target(lambda z: jax.nn.logsumexp(jnp.sum(norm.logpdf(z, GRID), axis=1)) - jnp.log(9.0), 2)
+
+
+@pytest.fixture(scope="module")
+def fitted(nine) -> bv.Result:
+    return bv.fit(nine, seed=0, progress=False)
+
+
+def exact(modes) -> bv.Mixture:
+    return mixtures.of(
+        FullRankNormal(), isotropic(GRID[modes], np.ones(len(modes))), np.full(len(modes), 1 / len(modes))
+    )
+
+
+class TestNineModes:
+    def test_all_are_found_and_it_stops_by_itself(self, fitted):
+        assert fitted.status == "converged"
+        assert abs(fitted.elbo) < 0.01 + 4 * fitted.elbo_se
+        nearest = np.argmin(((fitted.mixture.sample(9000, seed=1)[:, None] - GRID) ** 2).sum(-1), axis=1)
+        np.testing.assert_allclose(
+            np.bincount(nearest, minlength=9) / 9000, 1 / 9, atol=4 * np.sqrt(8 / 81 / 9000) + 0.01
+        )
+
+    def test_it_is_called_good(self, fitted):
+        assert fitted.verdict == "good", fitted.reasons
+        assert fitted.probes.missed.size == 0
+        assert "cannot be seen" in fitted.reasons[1]
+
+    def test_a_second_fit_compiles_nothing(self, nine, fitted):
+        before = dict(trace_counts)
+        bv.fit(nine, seed=0, progress=False)
+        assert dict(trace_counts) == before
+
+    def test_the_last_step_found_nothing_new(self, fitted):
+        assert fitted.history["kind"][-1] == "refine"
+
+    def test_evaluations_are_reported(self, fitted):
+        assert fitted.evals == fitted.history["evals"][-1] > 10_000
+
+
+@pytest.mark.parametrize("kept", [[0, 1, 2, 3, 4], [0, 1, 2, 3, 5, 6, 7, 8]], ids=["four-missing", "one-missing"])
+def test_a_planted_trap_is_caught(nine, fitted, kept):
+    """Exact but for the modes taken away: nearly every draw is effective."""
+    planted = bv.Result(nine, dataclasses.replace(fitted.run, best=exact(kept)), "converged")
+    assert planted.ess > 0.98 * 10_000
+    assert planted.verdict == "unreliable"
+    assert "misses" in planted.reasons[0]
+    with jax.enable_x64(True):
+        missing = np.setdiff1d(np.arange(9), kept)
+        nearest = np.argmin(((planted.probes.locations[:, None] - GRID) ** 2).sum(-1), axis=1)
+    assert set(nearest) <= set(missing)
+
+
+def test_a_budget_far_too_small_is_not_good(nine):
+    result = bv.fit(nine, seed=3, max_steps=0, first=Race(n_starts=2), progress=False)
+    assert result.verdict == "unreliable"
+
+
+def test_one_component_is_enough_for_a_gaussian_of_any_scale():
+    sd = np.logspace(-3, 3, 20)
+    result = bv.fit(bv.Target(lambda z: jnp.sum(norm.logpdf(z, 0.0, sd)), 20), progress=False)
+    assert (result.status, result.mixture.n_active, result.verdict) == ("converged", 1, "good")
+    assert abs(result.elbo) < 1e-6
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_heavy_tails_choose_their_family(dim):
+    result = bv.fit(bv.Target(lambda z: jnp.sum(t.logpdf(z, 2.0)), dim), progress=False)
+    assert "student-t" in result.mixture.family.name
+    assert result.elbo > -0.05
+    assert np.isfinite(result.mixture.params["log_volume"]).all()
+
+
+def test_a_banana_takes_several_components_and_keeps_to_max_components():
+    target = bv.Target(lambda z: norm.logpdf(z[0]) + norm.logpdf(z[1], z[0] ** 2, 0.3), 2)
+    result = bv.fit(target, max_components=6, max_steps=5, progress=False)
+    assert 2 <= result.history["n_active"].max() <= 6
+    assert -0.2 < result.elbo < 4 * result.elbo_se
+    assert result.verdict != "unreliable" or result.khat > 0.7
+
+
+def test_resuming_ends_where_an_uninterrupted_run_does(nine, fitted):
+    half = bv.fit(nine, seed=0, max_steps=1, progress=False)
+    whole = bv.fit(nine, resume=half, max_steps=50, progress=False)
+    np.testing.assert_array_equal(whole.history["elbo"], fitted.history["elbo"])
+    np.testing.assert_array_equal(whole.mixture.weights, fitted.mixture.weights)
+
+
+def test_other_families_get_gradient_parts():
+    result = bv.fit(
+        bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2), family="diagonal-normal", max_steps=0, progress=False
+    )
+    assert result.run.parts.first.name == "laplace"
+    assert result.run.parts.correction.name == "fully-corrective"
+    assert result.probes is None
+    assert result.verdict == "usable"
+
+
+@pytest.mark.parametrize("part", [{"first": "race"}, {"next_component": "explore"}, {"correction": "refine"}])
+def test_parts_that_need_a_full_rank_family_say_so(part):
+    target = bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2)
+    with pytest.raises(ValueError, match="needs a full-rank family"):
+        bv.fit(target, recipe="bbbvi", family="diagonal-normal", **{"first": "random", **part}, max_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        (lambda: Race(n_starts=0), "n_starts"),
+        (lambda: Explore(n_starts=0), "n_starts"),
+        (lambda: Refine(rounds=0), "rounds"),
+        (lambda: Refine(split_above=-1.0), "split_above"),
+        (lambda: Refine(prune=1.0), "prune"),
+    ],
+)
+def test_bad_values_are_named(make, argument):
+    with pytest.raises(ValueError, match=f"^{argument} must be"):
+        make()
+
+
+class TestClimb:
+    def test_quadratics_of_any_scale(self):
+        scales = np.logspace(-3, 3, 8)
+        centre = np.arange(8.0)
+
+        def function(z):
+            return -0.5 * np.sum(((z - centre) / scales) ** 2, axis=1), -(z - centre) / scales**2
+
+        ends, values = climb(function, np.random.default_rng(0).standard_normal((5, 8)), 200)
+        assert (values > -4.0).all()  # near enough for natural gradients to go on from
+        assert ends.shape == (5, 8)
+
+    def test_starts_without_a_value_stay(self):
+        def function(z):
+            inside = z[:, 0] > 0
+            return np.where(inside, -((z[:, 0] - 1) ** 2), np.nan), -2 * (z - 1)
+
+        ends, values = climb(function, np.array([[-1.0], [2.0]]), 50)
+        assert values[0] == -np.inf
+        assert ends[0, 0] == -1.0
+        assert ends[1, 0] == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.usefixtures("x64")
+class TestLocal:
+    def test_curvature_at_a_mode(self):
+        root = np.array([[2.0, 0.0], [0.5, 1e-3]])
+        precision = np.linalg.inv(root @ root.T)
+        model = CountedTarget(bv.Target(lambda z: -0.5 * z @ precision @ z, 2))
+        one = gaussians_at(model, np.zeros((1, 2)))
+        np.testing.assert_allclose(one["factor"][0] @ one["factor"][0].T, root @ root.T, rtol=1e-4)
+        np.testing.assert_allclose(one["factor"][0] @ one["inverse"][0], np.eye(2), atol=1e-6)
+        assert one["log_volume"][0] == pytest.approx(np.log(2e-3), abs=1e-4)
+        assert model.evals == 4
+
+    def test_duplicates_are_dropped(self):
+        params = isotropic(np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0]]), np.ones(3))
+        assert distinct(params, np.array([-1.0, 0.0, -2.0])).tolist() == [1, 2]
+
+    def test_look_finds_what_is_missing_and_nothing_else(self, nine):
+        found = look(nine, exact([0, 1, 2, 3, 4, 5]), 128, new_key(0))
+        nearest = np.argmin(((found.components["loc"][:, None] - GRID) ** 2).sum(-1), axis=1)
+        assert set(nearest) == {6, 7, 8}
+        np.testing.assert_allclose(found.elbos[:3], -np.log(9), atol=0.1)
+        assert look(nine, exact(list(range(9))), 128, new_key(1)).elbos.size == 0
+
+    def test_chains_stay_in_the_target_and_leave_a_narrow_fit(self):
+        target = bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2)
+
+        def drift(scale):
+            mixture = mixtures.of(FullRankNormal(), isotropic(np.zeros((1, 2)), np.array([scale])), np.ones(1))
+            return probes.chains(target, mixture, new_key(4))[:2]
+
+        assert drift(1.0) == (pytest.approx(0.0, abs=1e-9), pytest.approx(0.0, abs=1e-9))
+        rise, se = drift(0.6)
+        # KL(q‖p) + KL(p‖q) = d(s² + s⁻² − 2)/2 is the most that it can rise by
+        assert 0.3 < rise < (0.36 + 1 / 0.36 - 2) + 4 * se
+
+
+def test_no_probes_without_a_factor():
+    mixture = mixtures.empty(DiagonalNormal(), 2, 1)
+    assert probes.probe(bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2), mixture, new_key(0)) is None
