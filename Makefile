@@ -25,6 +25,9 @@ format: $(VENV)/.installed
 benchmarks: $(VENV)/.installed
 	$(BIN)/python benchmarks/step_overhead.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/honesty.py
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "boostvi needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11")'

@@ -115,6 +115,16 @@ def test_resuming_ends_where_an_uninterrupted_run_does(nine, fitted):
     np.testing.assert_array_equal(whole.mixture.weights, fitted.mixture.weights)
 
 
+def test_a_race_can_start_any_recipe(nine):
+    result = bv.fit(
+        nine, recipe="fully-corrective", family="full-rank-normal", first=Race(n_starts=4), next_component="random",
+        max_steps=2, elbo_draws=500, progress=False,
+    )  # fmt: skip
+    assert result.history["table_elbo"][1:].size == 2
+    assert np.isfinite(result.history["table_elbo"][1:]).all()
+    assert result.mixture.weights.sum() == pytest.approx(1.0)
+
+
 def test_other_families_get_gradient_parts():
     result = bv.fit(
         bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2), family="diagonal-normal", max_steps=0, progress=False

@@ -125,9 +125,13 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
 
     is_new = not parts.direction.lazy or _wants_component(parts.direction, state)
     if is_new:
+        if not parts.next_component.exhaustible and not np.any(table.filled):
+            again = replace(state, key=jax.random.fold_in(state.key, 6))
+            state, evals = redraw(again, target, table.n_draws)  # a race leaves no table
+            table = state.table
         # 3: s_t = argmin KL(s ‖ p/q_t), put into a free slot with weight 0
         proposal = clock("subproblem", parts.next_component, target, mixture, table, t, key_subproblem)
-        evals, nonfinite = proposal.evals, proposal.nonfinite
+        evals, nonfinite = evals + proposal.evals, proposal.nonfinite
         if proposal.params is not None:
             state, redrawn = _with_room(state, target, 1 + len(proposal.others))
             slot, mixture, table = clock(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from boostvi import table as tables
@@ -52,6 +53,8 @@ class WeightCorrection(Correction):
         """Weights that are no worse on the table."""
 
     def apply(self, target, mixture, table, arrived, kl, key, out_of_time):
+        if not np.any(table.filled):  # nothing to go by yet
+            return Corrected(mixture, table, jnp.asarray(0), jnp.asarray(0))
         weights = _correct(self, table, mixture.weights)
         return Corrected(replace(mixture, weights=weights), table, jnp.asarray(0), jnp.asarray(0))
 
