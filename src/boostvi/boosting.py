@@ -127,8 +127,8 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
     if is_new:
         if not parts.next_component.exhaustible and not np.any(table.filled):
             again = replace(state, key=jax.random.fold_in(state.key, 6))
-            state, evals = redraw(again, target, table.n_draws)  # a race leaves no table
-            table = state.table
+            state, redrawn = redraw(again, target, table.n_draws)  # a race leaves no table
+            table, evals = state.table, jnp.asarray(redrawn)
         # 3: s_t = argmin KL(s ‖ p/q_t), put into a free slot with weight 0
         proposal = clock("subproblem", parts.next_component, target, mixture, table, t, key_subproblem)
         evals, nonfinite = evals + proposal.evals, proposal.nonfinite
