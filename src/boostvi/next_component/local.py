@@ -151,9 +151,8 @@ def local_vi(
         padded, elbo, moved = natural_gradient.local_round(family, padded, noise, values, gradients, jnp.asarray(1.0))
         elbos.append(np.asarray(elbo)[:count])
         if np.asarray(moved)[:count].max() < ARRIVED:
-            break
-    last = elbos[-1] if len(elbos) < 2 * AVERAGED else np.mean(elbos[-AVERAGED:], axis=0)
-    return take(padded, np.arange(count)), last
+            return take(padded, np.arange(count)), elbos[-1]
+    return take(padded, np.arange(count)), np.mean(elbos[-AVERAGED:], axis=0)
 
 
 def distinct(params: Params, score: Float[np.ndarray, " n"]) -> np.ndarray:
