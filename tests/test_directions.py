@@ -13,8 +13,13 @@ import boostvi as bv
 from boostvi.boosting import update
 from boostvi.directions import DIRECTIONS, Away, BlendedPairwise, FrankWolfe, Kind, Pairwise
 from boostvi.directions.base import NO_SLOT, active_gap, best_active, worst_active
-from boostvi.mixture import free_slot
 from boostvi.step_sizes import Exact
+
+
+def free_slot(weights):
+    """The first slot of weight 0."""
+    return jnp.argmin(weights > 0)
+
 
 SLOTS = 8
 RULES = {name: cls() for name, cls in DIRECTIONS.items()}

@@ -151,12 +151,6 @@ class TestSlots:
         assert (mixture.dim, mixture.capacity, mixture.n_active) == (3, 4, 0)
         assert np.isfinite(mixtures.log_components(mixture, jnp.zeros(3))).all()
 
-    @pytest.mark.parametrize(
-        ("weights", "slot"), [([0.0, 0.0], 0), ([1.0, 0.0], 1), ([0.3, 0.0, 0.7, 0.0], 1), ([0.0, 1.0], 0)]
-    )
-    def test_free_slot_is_the_first_of_weight_zero(self, weights, slot):
-        assert int(mixtures.free_slot(jnp.asarray(weights))) == slot
-
     def test_insert_replaces_one_component_and_no_weight(self):
         mixture = make(DiagonalNormal())
         new = {"loc": jnp.asarray([0.1, 0.2]), "raw_scale": jnp.asarray([0.3, 0.4])}

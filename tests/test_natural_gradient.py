@@ -114,10 +114,10 @@ def test_a_round_leaves_the_target_itself_alone():
     means = np.array([[-2.0, 0.0], [2.0, 1.0]])
     target = bv.Target(lambda z: jax.nn.logsumexp(jnp.sum(norm.logpdf(z, means), 1) + jnp.log(np.array([0.3, 0.7]))), 2)
     mixture = mixtures.of(FullRankNormal(), isotropic(means, np.ones(2)), np.array([0.3, 0.7]))
-    after, seen = ng.joint_round(CountedTarget(target), mixture, 64, 1.0, new_key(2))
+    after, spread = ng.joint_round(CountedTarget(target), mixture, 64, 1.0, new_key(2))
     np.testing.assert_allclose(after.params["loc"][:2], means, atol=1e-9)
     np.testing.assert_allclose(after.weights[:2], [0.3, 0.7], atol=1e-9)
-    np.testing.assert_allclose(seen.spread[:2], 0.0, atol=1e-6)
+    np.testing.assert_allclose(spread[:2], 0.0, atol=1e-6)
     assert (np.asarray(after.weights[2:]) == 0).all()
 
 

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 P = ParamSpec("P")
@@ -74,9 +75,25 @@ def map_chunked(function: Callable[..., Any], xs: Any, chunk: int) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(n_chunks * chunk, *leaf.shape[2:])[:n], out)
 
 
+def in_tiles(function: Callable[[Any], tuple[Any, Any]], rows: np.ndarray, tile: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both results of `function` for all rows, called with `tile` rows at a time: one shape, one compilation."""
+    n = rows.shape[0]
+    if n == 0:
+        return np.zeros(0), np.zeros(rows.shape)
+    padded = np.concatenate([rows, np.repeat(rows[-1:], -n % tile, axis=0)])
+    parts = [function(padded[i : i + tile]) for i in range(0, n, tile)]
+    first, second = (np.concatenate([np.asarray(part[j]) for part in parts])[:n] for j in (0, 1))
+    return first, second
+
+
 def new_key(seed: int) -> Array:
     """A typed key of XLA's own generator: its programs compile ten times faster than threefry's."""
     return jax.random.key(seed, impl="rbg")
+
+
+def host_generator(key: Array) -> np.random.Generator:
+    """A NumPy generator for work outside jit, seeded by the key."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def sub_keys(key: Array, n: int) -> list[Array]:

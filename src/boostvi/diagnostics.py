@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from boostvi import mixture as mixtures
 from boostvi._jit import counted_jit, new_key
-from boostvi.families.linear import FullRankStudentT, LinearFamily
+from boostvi.families.linear import FullRankStudentT, LinearFamily, scaled
 from boostvi.mixture import Mixture
 from boostvi.natural_gradient import log_q_and_gradient
 from boostvi.target import Target, log_densities
@@ -93,12 +93,7 @@ def wide_draws(target: Target, mixture: Mixture, draws: Float[np.ndarray, "n dim
         return None
     rng = np.random.default_rng(seed)
     params, weights, dim = mixture.params, np.asarray(mixture.weights), mixture.dim
-    wider = {
-        "loc": params["loc"],
-        "factor": WIDE_SCALE * params["factor"],
-        "inverse": params["inverse"] / WIDE_SCALE,
-        "log_volume": params["log_volume"] + dim * np.log(WIDE_SCALE),
-    }
+    wider = scaled(params, WIDE_SCALE)
     wide = Mixture(wider, mixture.weights, FullRankStudentT(WIDE_DF))
     slots = rng.choice(weights.size, size=WIDE_DRAWS, p=weights / weights.sum())
     noise = rng.standard_normal((WIDE_DRAWS, dim)) / np.sqrt(rng.chisquare(WIDE_DF, (WIDE_DRAWS, 1)) / WIDE_DF)

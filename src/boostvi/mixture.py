@@ -102,11 +102,6 @@ def component(mixture: Mixture, slot: Int[Array, ""]) -> Params:
     return jax.tree.map(lambda leaf: leaf[slot], mixture.params)
 
 
-def free_slot(weights: Float[Array, " slots"]) -> Int[Array, ""]:
-    """The first slot of weight 0."""
-    return jnp.argmin(weights > 0)
-
-
 def log_weights(weights: Float[Array, " slots"]) -> Float[Array, " slots"]:
     """ln w with −inf for free slots, never differentiating through log 0."""
     active = weights > 0

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from boostvi import mixture as mixtures
-from boostvi._jit import counted_jit
+from boostvi._jit import counted_jit, in_tiles
 from boostvi._struct import replace, struct
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
@@ -169,17 +169,9 @@ def local_round(
     return new, moments.residual, moved
 
 
-@struct
-class Round:
-    """What a joint round saw: per slot the mean and the spread of R, and how far the component moved."""
-
-    residual: Float[Array, " slots"]
-    spread: Float[Array, " slots"]
-    moved: Float[Array, " slots"]
-
-
-def joint_round(model: Any, mixture: Mixture, n: int, cap: float, key: Array) -> tuple[Mixture, Round]:
-    """One step of all components and weights of a mixture, from at least n fresh draws; `model` evaluates them."""
+def joint_round(model: Any, mixture: Mixture, n: int, cap: float, key: Array) -> tuple[Mixture, Array]:
+    """One step of all components and weights of a mixture, from at least n fresh draws, which `model` evaluates; and
+    the spread of R under each component."""
     sums = _no_sums(mixture.capacity, mixture.dim)
     for block in range(-(-n // BLOCK)):
         z, _ = block_of_draws(mixture, key, jnp.asarray(block))
@@ -198,6 +190,13 @@ def block_of_draws(mixture: Mixture, key: Array, block: Int[Array, ""]) -> tuple
     return mixture.params["loc"][slot] + jnp.einsum("nj,nij->ni", noise, mixture.params["factor"][slot]), slot
 
 
+def shares_of(mixture: Mixture, slots: np.ndarray) -> np.ndarray:
+    """Weights (they sum to 1) that make a block of draws, balanced over the components, one of the mixture."""
+    counts = np.bincount(slots, minlength=mixture.capacity)
+    share = np.asarray(mixture.weights)[slots] / counts[slots]
+    return share / share.sum()
+
+
 def _no_sums(slots: int, dim: int) -> Sums:
     shapes = ((slots,), (slots,), (slots,), (slots, dim), (slots, dim), (dim, slots * dim))
     return Sums(*(np.zeros(shape) for shape in shapes))  # type: ignore[arg-type]
@@ -209,9 +208,9 @@ def _add_block(mixture: Mixture, sums: Sums, z: Array, log_target: Array, gradie
 
 
 @counted_jit
-def _apply(mixture: Mixture, sums: Sums, cap: Array) -> tuple[Mixture, Round]:
+def _apply(mixture: Mixture, sums: Sums, cap: Array) -> tuple[Mixture, Array]:
     moments = joint_moments(mixture, sums)
-    new, moved = step(mixture.params, moments, cap)
+    new, _ = step(mixture.params, moments, cap)
     weights, active = mixture.weights, mixture.weights > 0
     mean = jnp.sum(jnp.where(active, weights * moments.residual, 0.0))
     change = cap * jnp.clip(moments.residual - mean, -MAX_WEIGHT_STEP, MAX_WEIGHT_STEP)
@@ -222,19 +221,12 @@ def _apply(mixture: Mixture, sums: Sums, cap: Array) -> tuple[Mixture, Round]:
 
     params = jax.tree.map(where_active, new, mixture.params)
     variance = sums.residual_squared / jnp.maximum(sums.share, 1e-300) - moments.residual**2
-    seen = Round(moments.residual, jnp.sqrt(jnp.maximum(variance, 0.0)), moved)
-    return replace(mixture, params=params, weights=jax.nn.softmax(log_w)), seen
+    return replace(mixture, params=params, weights=jax.nn.softmax(log_w)), jnp.sqrt(jnp.maximum(variance, 0.0))
 
 
 def log_q_and_gradient(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ln q and its gradient at the rows of z, in tiles of one shape."""
-    n = z.shape[0]
-    if n == 0:
-        return np.zeros(0), np.zeros(z.shape)
-    padded = np.concatenate([z, np.repeat(z[-1:], -n % TILE, axis=0)])
-    parts = [_tile(mixture, padded[i : i + TILE]) for i in range(0, n, TILE)]
-    log_q, gradients = (np.concatenate([np.asarray(part[j]) for part in parts])[:n] for j in (0, 1))
-    return log_q, gradients
+    """ln q and its gradient at the rows of z."""
+    return in_tiles(lambda rows: _tile(mixture, rows), z, TILE)
 
 
 @counted_jit

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from boostvi import natural_gradient
-from boostvi._jit import float64, sub_keys
+from boostvi._jit import float64, host_generator, sub_keys
 from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 from boostvi.next_component.explore import look
@@ -66,11 +65,10 @@ def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) ->
 def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, int]:
     """Drift of ln p − ln q along Langevin chains started at draws of q, its standard error, and the evaluations."""
     key_draws, key_rng = sub_keys(key, 2)
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
+    rng = host_generator(key_rng)
     model = CountedTarget(target)
     z, slots = map(np.asarray, natural_gradient.block_of_draws(mixture, key_draws, jnp.asarray(0)))
-    weights = np.asarray(mixture.weights)
-    chosen = rng.choice(z.shape[0], size=z.shape[0], p=_shares(weights, slots))
+    chosen = rng.choice(z.shape[0], size=z.shape[0], p=natural_gradient.shares_of(mixture, slots))
     z, slots = z[chosen], slots[chosen]
     # Preconditioned by the component that made the draw: fixed along a chain, so the sampler stays exact.
     factor = np.asarray(mixture.params["factor"])[slots]
@@ -82,12 +80,6 @@ def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, 
     rise = value - natural_gradient.log_q_and_gradient(mixture, z)[0] - before
     rise = rise[np.isfinite(rise)]
     return float(rise.mean()), float(rise.std(ddof=1) / np.sqrt(rise.size)), model.evals
-
-
-def _shares(weights: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Chances that turn draws balanced over the components into draws of the mixture."""
-    share = weights[slots] / np.bincount(slots, minlength=weights.size)[slots]
-    return share / share.sum()
 
 
 def _langevin(

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Float
 
-from boostvi._jit import counted_jit, float64, map_chunked
+from boostvi._jit import counted_jit, float64, in_tiles, map_chunked
 
 CHUNK_BYTES = 2**25
 """Draws are evaluated in chunks whose largest intermediate array has about this size (32 MB)."""
@@ -129,12 +129,7 @@ def _tile(target: Target, z: Array) -> tuple[Array, Array]:
 @float64
 def values_and_gradients(target: Target, z: Any) -> tuple[np.ndarray, np.ndarray]:
     """ln p and ∇ ln p at the rows of z, in tiles of one shape: however many rows, the model compiles once."""
-    z = np.asarray(z, dtype=np.float64)
-    n, tile = z.shape[0], target.tile
-    padded = np.concatenate([z, np.repeat(z[-1:], -n % tile, axis=0)])
-    tiles = [_tile(target, padded[i : i + tile]) for i in range(0, n, tile)]
-    values, gradients = (np.concatenate([np.asarray(part[j]) for part in tiles])[:n] for j in (0, 1))
-    return values, gradients
+    return in_tiles(lambda rows: _tile(target, rows), np.asarray(z, dtype=np.float64), target.tile)
 
 
 class _Program:

@@ -9,14 +9,13 @@ import numpy as np
 from boostvi import mixture as mixtures
 from boostvi import natural_gradient
 from boostvi import table as tables
-from boostvi._jit import sub_keys
+from boostvi._jit import host_generator, sub_keys
 from boostvi._struct import check, check_count, static, struct
 from boostvi.corrections.base import Corrected, Correction
 from boostvi.corrections.weights import FullyCorrective
-from boostvi.families.linear import LinearFamily
+from boostvi.families.linear import LinearFamily, scaled
 from boostvi.mixture import Mixture
-from boostvi.natural_gradient import Round
-from boostvi.next_component.local import CountedTarget, join, kl_between, stored, take
+from boostvi.next_component.local import CountedTarget, join, kl_between, take
 
 COOLING = (0.5, 0.25, 0.125)
 """Caps on β at the end: smaller steps average the noise away."""
@@ -36,8 +35,8 @@ class Refine(Correction):
     """Natural-gradient rounds on all components and weights.
 
     While the KL is above `split_above` nats, the components that fit worst are split in two first: the mixture
-    doubles. rounds: at full step size, and three quarters as many again while it cools. draws:
-    per component and round (4·d if that is more). prune: weights below this become exactly 0.
+    doubles. rounds: at full step size, and three quarters as many again while it cools. draws: per component and round
+    (4·d if that is more). prune: weights below this become exactly 0.
     """
 
     split_above: float = 0.01
@@ -64,14 +63,14 @@ class Refine(Correction):
         if arrived:
             mixture = FullyCorrective().apply(target, mixture, table, arrived, kl, key, out_of_time).mixture
             mixture = self._cleaned(mixture)
-        if mixture.n_active == 1 and kl <= self.split_above:
+        elif mixture.n_active == 1 and kl <= self.split_above:  # there is nothing to gain
             return Corrected(mixture, table, jnp.asarray(0), jnp.asarray(0))
         n = max(self.draws, DRAWS_PER_DIM * target.dim)
         before = mixture
         if kl > self.split_above and mixture.n_active < self.max_components:
             # One round tells which components fit worst.
-            mixture, seen = natural_gradient.joint_round(model, mixture, n * mixture.n_active, 1.0, keys[0])
-            mixture = self._split(mixture, seen, np.random.default_rng(np.asarray(jax.random.key_data(keys[1]))))
+            mixture, spread = natural_gradient.joint_round(model, mixture, n * mixture.n_active, 1.0, keys[0])
+            mixture = self._split(mixture, np.asarray(spread), host_generator(keys[1]))
         cooling = self.rounds // 4
         caps = [1.0] * self.rounds + [cap for cap in COOLING for _ in range(cooling)]
         for i, cap in enumerate(caps):
@@ -85,10 +84,10 @@ class Refine(Correction):
         blank = tables.empty(target.dim, mixture.capacity, table.n_draws)
         return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
 
-    def _split(self, mixture: Mixture, seen: Round, rng: np.random.Generator) -> Mixture:
+    def _split(self, mixture: Mixture, spread: np.ndarray, rng: np.random.Generator) -> Mixture:
         """Two components in place of each that fits poorly, along a random direction."""
         weights, dim = np.asarray(mixture.weights), mixture.dim
-        misfit = np.where(weights > 0, weights * np.asarray(seen.spread), 0.0)
+        misfit = np.where(weights > 0, weights * spread, 0.0)
         order = np.argsort(-misfit)
         room = self.max_components - mixture.n_active
         chosen = order[misfit[order] > POOR * misfit.max()][:room]
@@ -96,9 +95,8 @@ class Refine(Correction):
         along *= APART * np.sqrt(dim) / np.linalg.norm(along, axis=1, keepdims=True)
         old = take(mixture.params, chosen)
         shift = np.einsum("kij,kj->ki", old["factor"], along)
-        shape = old["factor"] * NARROWER, old["inverse"] / NARROWER, old["log_volume"] + dim * np.log(NARROWER)
         rest = np.setdiff1d(np.flatnonzero(weights), chosen)
-        halves = [stored(old["loc"] + sign * shift, *shape) for sign in (1.0, -1.0)]
+        halves = [scaled(old, NARROWER) | {"loc": old["loc"] + sign * shift} for sign in (1.0, -1.0)]
         new_weights = np.concatenate([weights[rest], weights[chosen] / 2, weights[chosen] / 2])
         return mixtures.of(mixture.family, join(take(mixture.params, rest), *halves), new_weights)
 

@@ -12,7 +12,8 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm, t
 from jaxtyping import Array, Float
 
-from boostvi.families.base import Family, log_volume, to_raw, to_scale
+from boostvi.families.base import Family, Params, log_volume, to_raw, to_scale
+from boostvi.families.student_t import DegreesOfFreedom
 from boostvi.families.triangular import unit_lower_inverse
 
 
@@ -65,6 +66,16 @@ class LinearFamily(Family):
         return dim + dim * (dim + 1) // 2
 
 
+def scaled(params: Params, by: float) -> Params:
+    """Stored components with their scale multiplied."""
+    return {
+        "loc": params["loc"],
+        "factor": params["factor"] * by,
+        "inverse": params["inverse"] / by,
+        "log_volume": params["log_volume"] + params["loc"].shape[-1] * math.log(by),
+    }
+
+
 @dataclass(frozen=True)
 class FullRankNormal(LinearFamily):
     """N(loc, A Aᵀ): a Normal with any covariance."""
@@ -79,16 +90,8 @@ class FullRankNormal(LinearFamily):
 
 
 @dataclass(frozen=True)
-class StudentT(LinearFamily):
-    df: float = 4.0
-
-    def __post_init__(self):
-        if isinstance(self.df, (bool, str)) or not self.df > 0:
-            raise ValueError(f"df must be positive, got {self.df!r}")
-
-    @property
-    def unit_sd(self) -> float:  # type: ignore[override]
-        return math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else 1.0
+class StudentT(DegreesOfFreedom, LinearFamily):  # type: ignore[override]
+    """Either of the two below."""
 
     def _student_t(self, key: Array, shape: tuple[int, ...], mixing: tuple[int, ...]) -> Array:
         """Normal noise over the root of χ²/df, which is shared along axes where `mixing` is 1."""

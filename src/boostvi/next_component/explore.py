@@ -10,15 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from boostvi import natural_gradient
-from boostvi._jit import sub_keys
+from boostvi._jit import host_generator, sub_keys
 from boostvi._struct import check_count, static, struct
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 from boostvi.next_component.base import NextComponent, Proposal
 from boostvi.next_component.climb import climb
-from boostvi.next_component.local import CountedTarget, distinct, draws_of, local_vi, modes_at, take
-from boostvi.next_component.race import SCALES
+from boostvi.next_component.local import CountedTarget, distinct, draws_of, local_vi, modes_at, take, wide_points
 from boostvi.target import Target, starting_points
 
 SCREENED = 8
@@ -87,7 +86,7 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
             "next_component='mixture-elbo' with this one"
         )
     key_rng, key_prior, key_elbo, key_vi = sub_keys(key, 4)
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
+    rng = host_generator(key_rng)
     model = CountedTarget(target)
     elbo, highest, least_log_q = _residuals(model, mixture, key_elbo)
     points = _starts(model, mixture, n, least_log_q, rng, key_prior)
@@ -101,9 +100,8 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
     points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS)
     points, values = climb(model, points, MAX_ITERATIONS)
     missed = np.isfinite(values)
-    missed[missed] &= values[missed] - natural_gradient.log_q_and_gradient(mixture, points[missed])[0] > max(
-        elbo + UNCOVERED, highest
-    )
+    log_q, _ = natural_gradient.log_q_and_gradient(mixture, points[missed])
+    missed[missed] &= values[missed] - log_q > max(elbo + UNCOVERED, highest)
     params, elbos = _fit(model, mixture, points[missed], values[missed], elbo, key_vi)
     return Found(params, elbos, elbo, model.evals, model.nonfinite)
 
@@ -148,7 +146,7 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
     """Prior draws, wide draws around the origin, and draws from the inflated mixture: as a whole, and one by one."""
     prior = starting_points(target, key)
     each = (n - prior.shape[0]) // 3
-    wide = 10.0 ** rng.uniform(*SCALES, (each, 1)) * rng.standard_normal((each, target.dim))
+    wide = wide_points(rng, each, target.dim)
     weights = np.asarray(mixture.weights)
     loc, factor = np.asarray(mixture.params["loc"]), np.asarray(mixture.params["factor"])
     mean = weights @ loc
@@ -170,8 +168,7 @@ def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[floa
     values, _ = model(z)
     log_q, _ = natural_gradient.log_q_and_gradient(mixture, np.asarray(z))
     residuals = values - log_q
-    counts = np.bincount(slots, minlength=mixture.capacity)
-    weights = np.asarray(mixture.weights)[slots] / counts[slots]
+    weights = natural_gradient.shares_of(mixture, slots)
     usable = np.isfinite(values)
     elbo = np.sum((weights * residuals)[usable]) / np.sum(weights[usable])
     return float(elbo), float(residuals[usable].max()), float(log_q.min())

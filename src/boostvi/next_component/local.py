@@ -15,6 +15,8 @@ from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
 from boostvi.target import Target, values_and_gradients
 
+SCALES = (-1.0, 1.5)
+"""log10 of the spread of dispersed starts: nothing is known of the posterior's size yet."""
 DIFFERENCE = 1e-5
 """Relative step of the central differences behind a Hessian; the gradients are exact, so this is not delicate."""
 DIFFERENCE_FLOAT32 = 1e-2
@@ -91,6 +93,11 @@ def modes_at(
         distance = np.linalg.norm((points[left] - one["loc"]) @ one["inverse"][0].T, axis=1)
         left = left[1:][distance[1:] > SAME_PLACE * np.sqrt(points.shape[1])]
     return join(*found) if found else None
+
+
+def wide_points(rng: np.random.Generator, n: int, dim: int) -> Float[np.ndarray, "n dim"]:
+    """Points around the origin, at scales from 0.1 to 30."""
+    return 10.0 ** rng.uniform(*SCALES, (n, 1)) * rng.standard_normal((n, dim))
 
 
 def isotropic(points: Float[np.ndarray, "n dim"], scales: Float[np.ndarray, " n"]) -> Params:

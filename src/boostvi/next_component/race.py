@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array
 from scipy.special import gammaln
 
-from boostvi._jit import sub_keys
+from boostvi._jit import host_generator, sub_keys
 from boostvi._struct import check_count, static, struct
 from boostvi.families.base import Params
-from boostvi.families.linear import FullRankNormal, FullRankStudentT, LinearFamily, ProductStudentT, StudentT
+from boostvi.families.linear import FullRankNormal, FullRankStudentT, LinearFamily, ProductStudentT, StudentT, scaled
 from boostvi.next_component.base import FirstComponent, Proposal
 from boostvi.next_component.climb import climb
 from boostvi.next_component.local import (
+    SCALES,
     CountedTarget,
     distinct,
     isotropic,
     local_vi,
     modes_at,
-    stored,
     take,
     visible_kl,
+    wide_points,
 )
 from boostvi.target import starting_points
 
-SCALES = (-1.0, 1.5)
-"""log10 of the spread of dispersed starts: nothing is known of the posterior's size yet."""
 MAX_ITERATIONS = 100
 ROUNDS = 40
 KEPT_WITHIN = 12.0
@@ -52,8 +50,7 @@ is no more than a guess)."""
 class Race(FirstComponent):
     """L-BFGS from `n_starts` dispersed points → |Hessian|⁻¹ → natural-gradient VI; if the best of these is far from
     what its own draws see, broad components race against them (a spike at the mode is not where the mass is), and so do
-    Student-t families. The ELBO decides. All distinct modes
-    within 12 nats of the best are returned."""
+    Student-t families. The ELBO decides. All distinct modes within 12 nats of the best are returned."""
 
     n_starts: int = static(default=32)
     heavy_tails: bool = static(default=True)
@@ -70,7 +67,7 @@ class Race(FirstComponent):
                 "first='laplace' or 'vi' with this one"
             )
         keys = sub_keys(key, 6)
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(keys[0])))
+        rng = host_generator(keys[0])
         model = CountedTarget(target)
         starts = self._modes(model, rng, keys[1])
         params, elbos = local_vi(model, family, starts, ROUNDS, keys[2])
@@ -97,8 +94,7 @@ class Race(FirstComponent):
     def _modes(self, model: CountedTarget, rng: np.random.Generator, key: Array) -> Params:
         """Distinct local maxima of ln p with their curvature, highest first."""
         prior = starting_points(model.target, key)[: self.n_starts // 2]
-        spread = 10.0 ** rng.uniform(*SCALES, (self.n_starts - prior.shape[0], 1))
-        starts = np.concatenate([prior, spread * rng.standard_normal((spread.shape[0], prior.shape[1]))])
+        starts = np.concatenate([prior, wide_points(rng, self.n_starts - prior.shape[0], prior.shape[1])])
         points, values = climb(model, starts, MAX_ITERATIONS)
         modes = modes_at(model, points, values, self.n_starts // 2)
         if modes is None:
@@ -119,7 +115,7 @@ def _heavier(
     winner = max(rough, key=rough.__getitem__)
     if not rough[winner] > elbos.max() - ROUGH_SLACK:
         return family, params, elbos
-    heavy, heavy_elbos = local_vi(model, winner, _in_units_of(winner, starts), ROUNDS, key)
+    heavy, heavy_elbos = local_vi(model, winner, scaled(starts, 1.0 / winner.unit_sd), ROUNDS, key)
     if not heavy_elbos.max() - elbos.max() > HEAVY_GAIN * min(kl, MOST_KL):
         return family, params, elbos
     return winner, heavy, heavy_elbos
@@ -145,9 +141,3 @@ def _log_base(noise: np.ndarray, df: float) -> np.ndarray:
     dim = noise.shape[-1]
     constant = gammaln(0.5 * (df + dim)) - gammaln(0.5 * df) - 0.5 * dim * np.log(df * np.pi)
     return constant - 0.5 * (df + dim) * np.log1p(np.sum(noise**2, axis=-1) / df)
-
-
-def _in_units_of(family: LinearFamily, params: Params) -> Params:
-    """Normal components as components of the same spread of another family."""
-    by, dim = 1.0 / family.unit_sd, params["loc"].shape[1]
-    return stored(params["loc"], params["factor"] * by, params["inverse"] / by, params["log_volume"] + dim * np.log(by))
