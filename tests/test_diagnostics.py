@@ -151,6 +151,16 @@ class TestJudge:
         assert word in reasons[1]
         assert len(reasons) == 3
 
+    def test_thin_tails_are_no_fault_where_wide_draws_have_seen_them(self):
+        seen = dataclasses.replace(self.near, wide_khat=0.2, mean_shift=0.02, sd_shift=0.03)
+        assert diagnostics.judge(seen, 0.8, 0.95, self.nothing)[0] == "good"
+
+    def test_moments_that_reweighting_moves_are_not_good(self):
+        moved = dataclasses.replace(self.near, sd_shift=0.3)
+        verdict, reasons = diagnostics.judge(moved, 0.3, 0.9, self.nothing)
+        assert verdict == "usable"
+        assert "30 %" in reasons[1]
+
     def test_without_a_search_nothing_is_good(self):
         verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, None)
         assert verdict == "usable"
@@ -239,7 +249,7 @@ class TestResult:
     def test_summary_is_printed_and_returned(self, shifted, capsys):
         text = shifted.summary()
         assert capsys.readouterr().out == text + "\n"
-        for word in ("usable", "ELBO", "k̂", "1 components", "max-steps", "z[0]", "z[1]"):
+        for word in ("usable", "ELBO", "k̂", "1 component ", "max-steps", "z[0]", "z[1]"):
             assert word in text
         assert "usable" in repr(shifted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ KHAT_LIMIT = 0.7
 ESS_SHARE_LIMIT = 0.1
 """Below this share of effective draws, log Ẑ tends to be too low and the KL estimate with it."""
 
+FEWEST_SMOOTHED = 25
+"""With fewer draws there is no tail to fit a Pareto distribution to."""
 NEAR_UNIFORM = 0.5
 """With this share of effective draws no few draws carry the weights, whatever the shape of the tail."""
 NEGLIGIBLE = 0.01
@@ -32,8 +35,12 @@ NEGLIGIBLE = 0.01
 GOOD_KL = 0.1
 """Nats, error included, up to which the mixture may be used as it is."""
 GOOD_ESS_SHARE = 0.5
+GOOD_SHIFT = 0.15
+"""Relative to the standard deviation: what importance weights, wide draws among them, may move means and sds by."""
 GOOD_DRIFT = 0.2
 """Nats that chains may rise: KL(p‖q) + KL(q‖p), of which the second is below 0.1."""
+RUNAWAY = 1e4
+"""A fit that is unreliable and this much wider than the starting points has probably run away."""
 BLOCK = 2000
 """Fresh draws are made in blocks of this size where their number allows: another number compiles nothing anew."""
 
@@ -69,12 +76,16 @@ class Evaluation:
     kl_estimate: float
     kl_se: float
     nonfinite: int
+    wide_khat: float = np.inf  # Pareto shape of the weights behind log_evidence, where wide draws are among them
+    mean_shift: float = 0.0  # the largest, in standard deviations, between the mixture and the weighted draws
+    sd_shift: float = 0.0  # the largest, relative
 
 
 @dataclass(frozen=True)
 class Wide:
-    """Draws of something wider than q, for log Ẑ only: they see tails that the draws of q do not."""
+    """Draws of something wider than q, for log Ẑ and for moments: they see tails that the draws of q do not."""
 
+    draws: Float[np.ndarray, "m dim"]
     log_target: Float[np.ndarray, " m"]
     log_q: Float[np.ndarray, " m"]
     log_wide: Float[np.ndarray, " m"]
@@ -102,11 +113,14 @@ def wide_draws(target: Target, mixture: Mixture, draws: Float[np.ndarray, "n dim
     def log_density(of: Mixture, points: np.ndarray) -> np.ndarray:
         return log_q_and_gradient(of, points)[0]
 
-    return Wide(log_densities(target, z), log_density(mixture, z), log_density(wide, z), log_density(wide, draws))
+    return Wide(z, log_densities(target, z), log_density(mixture, z), log_density(wide, z), log_density(wide, draws))
 
 
 def evaluate(
-    log_target: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"], wide: Wide | None = None
+    log_target: Float[np.ndarray, " n"],
+    log_q: Float[np.ndarray, " n"],
+    wide: Wide | None = None,
+    draws: Float[np.ndarray, "n dim"] | None = None,
 ) -> Evaluation:
     """ELBO = mean ln(p/q) over draws of q; log Ẑ = ln mean p/q̄ over these and the wide draws, q̄ the mixture of both.
 
@@ -140,7 +154,22 @@ def evaluate(
     # The two estimates share their draws: their errors largely cancel in the difference.
     kl_se = float(np.sqrt((influence - log_ratio).var(ddof=1) / n + wide_variance))
     elbo_se = float(log_ratio.std(ddof=1) / np.sqrt(n))
-    return Evaluation(elbo, elbo_se, log_evidence, log_evidence_se, max(log_evidence - elbo, 0.0), kl_se, 0)
+    kl = max(log_evidence - elbo, 0.0)
+    if wide is None or draws is None:
+        return Evaluation(elbo, elbo_se, log_evidence, log_evidence_se, kl, kl_se, 0)
+    shifts = _shifts(draws, np.concatenate([draws, wide.draws]), weights / weights.sum())
+    wide_khat = importance(log_weights)[1]
+    return Evaluation(elbo, elbo_se, log_evidence, log_evidence_se, kl, kl_se, 0, wide_khat, *shifts)
+
+
+def _shifts(
+    draws: Float[np.ndarray, "n dim"], points: Float[np.ndarray, "m dim"], weights: Float[np.ndarray, " m"]
+) -> tuple[float, float]:
+    """Largest differences of mean (in standard deviations) and standard deviation between draws and weighted points."""
+    mean = weights @ points
+    sd = np.sqrt(weights @ (points - mean) ** 2)
+    means = np.abs(draws.mean(axis=0) - mean) / sd
+    return float(means.max()), float(np.abs(draws.std(axis=0) / sd - 1.0).max())
 
 
 def _log_weights(log_target: np.ndarray, log_q: np.ndarray, wide: Wide | None) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +195,10 @@ def importance(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " 
     if np.ptp(log_ratio[usable]) < 1e-10:  # the mixture is the target: there is no tail to smooth
         weights = usable / usable.sum()
         return weights, -np.inf, float(usable.sum())
-    smoothed, khat = array_stats.psislw(-log_ratio[usable])  # it smooths *negative* log ratios
+    if usable.sum() < FEWEST_SMOOTHED:
+        smoothed, khat = log_ratio[usable], np.inf
+    else:
+        smoothed, khat = array_stats.psislw(-log_ratio[usable])  # it smooths *negative* log ratios
     weights = np.zeros(log_ratio.size)
     weights[usable] = np.exp(smoothed - smoothed.max())
     weights /= weights.sum()
@@ -218,8 +250,13 @@ def _faults(evaluation: Evaluation, khat: float, ess_share: float, probes: Probe
 def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
     """Why the mixture itself, without importance weights, is not called good."""
     short = []
-    if not khat < KHAT_LIMIT:
+    if not min(khat, evaluation.wide_khat) < KHAT_LIMIT:
         short.append(f"Pareto k̂ = {khat:.2f} is above {KHAT_LIMIT}: its far tails are too thin")
+    if evaluation.mean_shift > GOOD_SHIFT or evaluation.sd_shift > GOOD_SHIFT:
+        short.append(
+            f"reweighting moves a mean by {evaluation.mean_shift:.2g} standard deviations and a standard deviation by "
+            f"{100 * evaluation.sd_shift:.0f} %"
+        )
     if not evaluation.kl_estimate + 2.0 * evaluation.kl_se < GOOD_KL:
         short.append(f"the distance, plus twice its error, is above {GOOD_KL} nats")
     if ess_share < GOOD_ESS_SHARE:
@@ -232,6 +269,20 @@ def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: P
             f"{probes.drift_se:.1g} nats)"
         )
     return tuple(short)
+
+
+def runaway(
+    draws: Float[np.ndarray, "n dim"], starts: Float[np.ndarray, "m dim"], names: Sequence[str]
+) -> str | None:
+    """A reason in words if the mixture is absurdly wider than the starting points along a coordinate."""
+    width = np.abs(draws).max(axis=0) / np.maximum(np.abs(starts).max(axis=0), 1.0)
+    worst = int(np.argmax(width))
+    if not width[worst] > RUNAWAY:
+        return None
+    return (
+        f"the mixture reaches {width[worst]:.0e} times further than the starting points along {names[worst]}: if nothing "
+        "in the model bounds it (a flat prior, separable data), the posterior is improper: give it a proper prior"
+    )
 
 
 PURPOSES = ("start", "step", "final", "probe")

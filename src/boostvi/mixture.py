@@ -56,6 +56,12 @@ class Mixture:
                 raise ValueError(f"z must have shape (..., {self.dim}), got {z.shape}")
             return np.asarray(_log_prob(self, z))
 
+    @float64
+    def components_of(self, z: Any, *, seed: int = 0) -> np.ndarray:
+        """A component for each row of z, drawn with the probability that z came from it."""
+        log_shares = np.asarray(_log_shares(self, np.asarray(z, dtype=np.float64)))
+        return np.argmax(log_shares + np.random.default_rng(seed).gumbel(size=log_shares.shape), axis=1)
+
     def active(self) -> Mixture:
         """The same distribution without its free slots, heaviest component first, as NumPy arrays."""
         weights = np.asarray(self.weights)
@@ -150,6 +156,11 @@ def draw(
 @counted_jit(static_argnums=2)
 def _sample(mixture: Mixture, key: Array, n: int) -> Float[Array, "n dim"]:
     return draw(mixture, mixture.weights, key, n, stratified=False)[0]
+
+
+@counted_jit
+def _log_shares(mixture: Mixture, z: Float[Array, "n dim"]) -> Float[Array, "n slots"]:
+    return log_weights(mixture.weights) + map_chunked(lambda one: log_components(mixture, one), z, 1024)
 
 
 @counted_jit

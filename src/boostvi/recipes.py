@@ -67,9 +67,10 @@ class Recipe:
                 check_count(argument, getattr(self, argument))
         check("draws_growth", self.draws_growth, lambda v: v >= 0, "not negative")
 
-    def parts(self, family: Family) -> Parts:
-        """The parts, those left open chosen to suit the family."""
-        chosen = self._natural() if isinstance(family, LinearFamily) else self._gradients()
+    def parts(self, family: Family, minibatch: bool = False) -> Parts:
+        """The parts, those left open chosen to suit the family, and a target that is to be seen in minibatches."""
+        natural = isinstance(family, LinearFamily) and not minibatch
+        chosen = self._natural() if natural else self._gradients()
         given = {name: getattr(self, name) for name in ("first", "next_component", "correction")}
         chosen |= {name: value for name, value in given.items() if value is not None}
         return Parts(
@@ -86,7 +87,7 @@ class Recipe:
         return {"first": Race(heavy_tails=self.family is None), "next_component": Explore(), "correction": refine}
 
     def _gradients(self) -> dict[str, Any]:
-        """Reparameterised gradients, one component at a time: for every other family."""
+        """Reparameterised gradients, one component at a time: for every other family, and for minibatches."""
         adam = Adam(learning_rate=0.05, decay=0.75, steps=1500, draws=8)
         return {
             "first": LaplaceApproximation(polish=adam),

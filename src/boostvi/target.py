@@ -12,7 +12,10 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Float
 
-from boostvi._jit import counted_jit, float64, in_tiles, map_chunked
+from boostvi import trees
+from boostvi._jit import counted_jit, float64, in_tiles, map_chunked, new_key
+from boostvi._struct import struct
+from boostvi.model import Model
 
 CHUNK_BYTES = 2**25
 """Draws are evaluated in chunks whose largest intermediate array has about this size (32 MB)."""
@@ -24,8 +27,8 @@ TILE_BYTES = 2**22
 """Gradients at many points are computed in tiles of 16 to 128 rows, smaller where a row of the model is larger: a small
 batch is padded to a whole tile, which must not cost much."""
 
-LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
-Init = Callable[[Array], Float[Array, " dim"]]
+LogDensity = Callable[[Any], Float[Array, ""]]
+Init = Callable[[Array], Any]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -33,10 +36,13 @@ class Target:
     """`log_density(z)` for z in R^dim, up to a constant.
 
     log_density: a JAX function from an array of shape (dim,) to a scalar. It is called with float64.
-    dim: number of unconstrained parameters.
+    dim: number of unconstrained parameters; or an example of them, a dictionary of arrays or any other pytree, which is
+        then what log_density, init and constrain work with, and what `Result.sample` returns.
     init: `init(key) -> z` draws dispersed starting points; default N(0, I).
     constrain: `constrain(z) -> pytree` maps one draw to the model's own space; default the identity.
     names: one label per coordinate, for tables and pictures.
+    model: what is known of the model behind the density, for reports in its own terms; see `Model`.
+    minibatch: a `Minibatch`, which estimates log_density from some of the data.
 
     The function is traced once, here: what it closes over (the data) becomes an argument of the compiled programs
     instead of a constant inside each of them.
@@ -45,23 +51,32 @@ class Target:
     def __init__(
         self,
         log_density: LogDensity,
-        dim: int,
+        dim: Any,
         init: Init | None = None,
         *,
-        constrain: Callable[[Float[Array, " dim"]], Any] | None = None,
+        constrain: Callable[[Any], Any] | None = None,
         names: Sequence[str] | None = None,
+        model: Model | None = None,
+        minibatch: Minibatch | None = None,
     ):
         if not callable(log_density):
             raise TypeError(f"log_density must be a function of one array of shape (dim,), got {log_density!r}")
+        self.unravel: Callable[[Any], Any] | None = None
+        if _is_example(dim):
+            names = trees.labels(dim) if names is None else names
+            dim, self.unravel = trees.flattener(dim)
+            log_density, init, constrain = _flat(self.unravel, log_density, init, constrain)
         if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 1:
             raise ValueError(f"dim must be a positive integer, got {dim!r}")
         if init is not None and not callable(init):
             raise TypeError(f"init must be a function from a PRNG key to an array of shape ({dim},), got {init!r}")
         if names is not None and len(names) != dim:
             raise ValueError(f"names must hold one label for each of the {dim} coordinates, got {len(names)}")
-        self._program, self._data = _trace(log_density, int(dim))
+        self._program, self._data = _trace(log_density, (jax.ShapeDtypeStruct((int(dim),), np.float64),))
         self.init = init if init is not None else _StandardNormal(int(dim))
         self.constrain = constrain
+        self.model = model
+        self.minibatch = minibatch
         self.names = tuple(names) if names is not None else tuple(f"z[{i}]" for i in range(dim))
         self.chunk = max(1, CHUNK_BYTES // _largest_intermediate(self._program.jaxpr))
 
@@ -90,22 +105,75 @@ class Target:
 
     def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """ln p(z) at one point. A NaN, or a +inf that no density has, counts as −inf: no mass there."""
-        value = self.raw_log_density(z)
-        return jnp.where(jnp.isnan(value) | (value == jnp.inf), -jnp.inf, value)
+        return _or_no_mass(self.raw_log_density(z))
+
+    def subsampled(self, key: Array) -> Subsampled | Target:
+        """The same target seen through one minibatch; itself, if it has none."""
+        return self if self.minibatch is None else Subsampled(self, key)
 
     def log_density_of(self, draws: Float[Array, "draws dim"]) -> Float[Array, " draws"]:
         """ln p at many points, in chunks that bound the memory."""
         return map_chunked(self.log_density, draws, self.chunk)
 
     def tree_flatten(self):
-        return (self._data,), (self._program, self.init, self.constrain, self.names, self.chunk)
+        static = (self._program, self.init, self.constrain, self.names, self.chunk, self.model, self.unravel)
+        return (self._data, self.minibatch), static
 
     @classmethod
     def tree_unflatten(cls, static, children):
         target = object.__new__(cls)
-        target._program, target.init, target.constrain, target.names, target.chunk = static
-        (target._data,) = children
+        (
+            target._program, target.init, target.constrain, target.names, target.chunk, target.model, target.unravel
+        ) = static  # fmt: skip
+        target._data, target.minibatch = children
         return target
+
+
+@jax.tree_util.register_pytree_node_class
+class Minibatch:
+    """`log_density(z, key)`: ln p(z) estimated without bias from the `share` of the data that the key picks.
+
+    Reparameterised gradients of components (Adam) use it; whatever is compared or reported uses all data.
+    """
+
+    def __init__(self, log_density: Callable[[Any, Array], Any], dim: int, share: float):
+        point = jax.ShapeDtypeStruct((dim,), np.float64)
+        self._program, self._data = _trace(log_density, (point, jax.eval_shape(lambda: new_key(0))))
+        self.share = share
+
+    def log_density(self, z: Float[Array, " dim"], key: Array) -> Float[Array, ""]:
+        (value,) = jaxpr_as_fun(ClosedJaxpr(self._program.jaxpr, self._data))(z, key)
+        return value.astype(z.dtype)
+
+    def tree_flatten(self):
+        return (self._data,), (self._program, self.share)
+
+    @classmethod
+    def tree_unflatten(cls, static, children):
+        minibatch = object.__new__(cls)
+        minibatch._program, minibatch.share = static
+        (minibatch._data,) = children
+        return minibatch
+
+
+@struct
+class Subsampled:
+    """A target seen through one minibatch."""
+
+    target: Target
+    key: Array
+
+    @property
+    def dim(self) -> int:
+        return self.target.dim
+
+    @property
+    def chunk(self) -> int:
+        return self.target.chunk
+
+    def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        assert self.target.minibatch is not None
+        return _or_no_mass(self.target.minibatch.log_density(z, self.key))
 
 
 @counted_jit(runs_model=True)
@@ -132,6 +200,10 @@ def values_and_gradients(target: Target, z: Any) -> tuple[np.ndarray, np.ndarray
     return in_tiles(lambda rows: _tile(target, rows), np.asarray(z, dtype=np.float64), target.tile)
 
 
+def _or_no_mass(value: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.where(jnp.isnan(value) | (value == jnp.inf), -jnp.inf, value)
+
+
 class _Program:
     """The traced log density. Hashed by identity: a target compiles once, however often it is fitted."""
 
@@ -147,14 +219,27 @@ class _StandardNormal:
         return jax.random.normal(key, (self.dim,))
 
 
+def _is_example(dim: Any) -> bool:
+    """Whether `dim` is a pytree of arrays and not a number (or something that is neither)."""
+    leaves = jax.tree.leaves(dim)
+    return len(leaves) > 0 and (leaves[0] is not dim or (isinstance(dim, (np.ndarray, Array)) and np.ndim(dim) > 0))
+
+
+def _flat(unravel: Any, log_density: Any, init: Any, constrain: Any) -> tuple[Any, Any, Any]:
+    """The same functions for flat vectors instead of trees."""
+    if init is not None and not callable(init):
+        raise TypeError(f"init must be a function from a PRNG key to parameters like `dim`, got {init!r}")
+    to_own = unravel if constrain is None else lambda z: constrain(unravel(z))
+    return lambda z: log_density(unravel(z)), None if init is None else lambda key: trees.ravel(init(key)), to_own
+
+
 @float64
-def _trace(log_density: LogDensity, dim: int) -> tuple[_Program, list[Array]]:
-    point = jax.ShapeDtypeStruct((dim,), jnp.float64)
+def _trace(log_density: Callable[..., Any], like: tuple[Any, ...]) -> tuple[_Program, list[Array]]:
     try:
-        closed, shape = jax.make_jaxpr(log_density, return_shape=True)(point)
+        closed, shape = jax.make_jaxpr(log_density, return_shape=True)(*like)
     except Exception as error:  # whatever the user's code raises, in their words
         raise ValueError(
-            f"log_density raised {type(error).__name__} when called with an array of shape ({dim},): "
+            f"log_density raised {type(error).__name__} when called with an array of shape {like[0].shape}: "
             f"{_first_line(error)}. Check `dim`, and that the function is written with jax.numpy."
         ) from error
     leaves = jax.tree.leaves(shape)
@@ -165,9 +250,11 @@ def _trace(log_density: LogDensity, dim: int) -> tuple[_Program, list[Array]]:
 
 
 def _largest_intermediate(jaxpr: Any) -> int:
-    """Bytes of the largest array that the program makes for one draw."""
+    """Bytes of the largest array that the program, or one inside it (jit, scan, …), makes for one draw."""
     arrays = [v.aval for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "size")]
-    return max([512, *(a.size * a.dtype.itemsize for a in arrays)])
+    inner = [part for e in jaxpr.eqns for value in e.params.values() for part in jax.tree.leaves(value)]
+    programs = [getattr(part, "jaxpr", part) for part in inner if hasattr(getattr(part, "jaxpr", part), "eqns")]
+    return max([512, *(a.size * a.dtype.itemsize for a in arrays), *map(_largest_intermediate, programs)])
 
 
 def _first_line(error: Exception) -> str:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-from jax.flatten_util import ravel_pytree
 from numpyro import handlers
-from numpyro.distributions.transforms import biject_to
-from numpyro.infer.initialization import init_to_uniform
+from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import constrain_fn, potential_energy
 
+from boostvi import trees
 from boostvi._jit import float64, new_key
-from boostvi.target import Target
-
-UNIFORM_RADIUS = 2.0
-"""Unconstrained starting values of sites whose prior is improper are drawn from U(−2, 2), as NumPyro and Stan do."""
+from boostvi.integrations.guide import MixtureGuide
+from boostvi.integrations.minibatch import AllRows, in_blocks, subsampled_plate
+from boostvi.integrations.numpyro_sites import (
+    check_sites,
+    dims_of,
+    is_data,
+    may_be_nan,
+    own_arguments,
+    prior_draw,
+    reject_nan_data,
+    trace_of,
+)  # fmt: skip
+from boostvi.mixture import Mixture
+from boostvi.model import Draws
+from boostvi.target import Minibatch, Target
 
 
 @float64
@@ -28,113 +37,76 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target
     """The posterior of `model(*args, **kwargs)` on its unconstrained space.
 
     Draws of the result come back constrained, with the model's deterministic sites. Starting points are drawn from the
-    prior; sites with an improper prior start uniformly on (−2, 2) in unconstrained space.
+    prior; sites with an improper prior start uniformly on (−2, 2) in unconstrained space. A plate with subsample_size
+    makes a target with minibatches: components are optimised on them, and judged on all data.
     """
     if not callable(model):
         raise TypeError(f"model must be a NumPyro model function, got {model!r}")
-    trace = _trace(model, args, kwargs)
-    latents = [name for name, site in trace.items() if _is_latent(site)]
-    discrete = [name for name in latents if trace[name]["fn"].support.is_discrete]
-    if discrete:
-        raise ValueError(
-            f"site {discrete[0]!r} is a discrete latent variable; boostvi needs continuous ones: sum it out of the "
-            "model, for example with MixtureSameFamily or a factor statement"
-        )
-    if not latents:
-        raise ValueError("the model has no latent variables: every sample site is observed")
-    if any(_may_be_nan(site) for site in trace.values()):
-        _reject_nan_data(_trace(model, args, kwargs, abstract=False))
-    shapes = jax.eval_shape(lambda key: _prior_draw(model, args, kwargs, key, latents), new_key(0))
-    zeros = {name: np.zeros(shape.shape) for name, shape in shapes.items()}
-    start, unravel = ravel_pytree(zeros)
+    args, kwargs = own_arguments(model, args, kwargs)
+    plate = subsampled_plate(trace_of(model, args, kwargs))
+    whole = model if plate is None else AllRows(model, plate)
+    trace = trace_of(whole, args, kwargs)
+    latents = check_sites(trace, (args, kwargs))
+    if any(may_be_nan(site) for site in trace.values()):
+        reject_nan_data(trace_of(whole, args, kwargs, abstract=False))
+    shapes = jax.eval_shape(lambda key: prior_draw(whole, args, kwargs, key, latents), new_key(0))
 
-    def init(key: jax.Array) -> jax.Array:
-        return ravel_pytree(_prior_draw(model, args, kwargs, key, latents))[0]
+    def log_density(model: Callable[..., Any], z: dict[str, jax.Array]) -> jax.Array:
+        return -potential_energy(model, args, kwargs, z)
 
+    density: Callable[[Any], jax.Array] = partial(log_density, model)
+    minibatch = None
+    if plate is not None:
+        dim, unravel = trees.flattener(shapes)
+        density = in_blocks(log_density, model, plate)
+        minibatch = Minibatch(lambda z, key: log_density(handlers.seed(model, key), unravel(z)), dim, plate.share)
     return Target(
-        lambda z: -potential_energy(model, args, kwargs, unravel(z)),
-        start.size,
-        init,
-        constrain=lambda z: constrain_fn(model, args, kwargs, unravel(z), return_deterministic=True),
-        names=_names(zeros),
+        density,
+        shapes,
+        lambda key: prior_draw(whole, args, kwargs, key, latents),
+        constrain=lambda z: constrain_fn(whole, args, kwargs, z, return_deterministic=True),
+        model=NumpyroModel(whole, args, kwargs, latents, dims_of(trace)),
+        minibatch=minibatch,
     )
 
 
-def _trace(model: Callable[..., Any], args: Any, kwargs: Any, abstract: bool = True) -> Any:
-    """Sites of one execution; of an abstract one nothing is compiled or computed. Improper priors cannot be sampled:
-    they start from a uniform draw instead."""
-    sites: dict[str, Any] = {}
+class NumpyroModel:
+    """The model with its arguments, for predictions and reports."""
 
-    def run(key: jax.Array) -> None:
-        uniform = init_to_uniform(radius=UNIFORM_RADIUS)
-        seeded = handlers.substitute(handlers.seed(model, key), substitute_fn=uniform)
-        sites.update(handlers.trace(seeded).get_trace(*args, **kwargs))
+    name = "numpyro"
+    coords: Mapping[str, Any] = {}
 
-    try:
-        if abstract:
-            jax.eval_shape(run, new_key(0))
-        else:
-            run(new_key(0))
-    except Exception as error:
-        raise ValueError(
-            f"the model raised {type(error).__name__} when called with the given arguments: {error}"
-        ) from error
-    return sites
+    def __init__(self, function: Any, args: Any, kwargs: Any, latents: list[str], dims: Mapping[str, Any]):
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.latents = latents
+        self.dims = dims
 
+    @cached_property
+    @float64
+    def observed(self) -> Draws:
+        trace = trace_of(self.function, self.args, self.kwargs, abstract=False)
+        return {name: np.asarray(site["value"]) for name, site in trace.items() if is_data(site)}
 
-def _is_latent(site: dict[str, Any]) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
+    @float64
+    def log_likelihood(self, draws: Draws) -> Draws:
+        found = log_likelihood(self.function, self._latents_of(draws), *self.args, **self.kwargs)
+        return {name: np.asarray(found[name]) for name in self.observed}
 
+    @float64
+    def posterior_predictive(self, draws: Draws, seed: int = 0) -> Draws:
+        free = handlers.uncondition(self.function)
+        predict = Predictive(free, self._latents_of(draws), return_sites=list(self.observed))
+        return {name: np.asarray(v) for name, v in predict(jax.random.PRNGKey(seed), *self.args, **self.kwargs).items()}
 
-def _is_improper(distribution: Any) -> bool:
-    while hasattr(distribution, "base_dist"):  # expanded, made an event, or masked
-        distribution = distribution.base_dist
-    return isinstance(distribution, numpyro.distributions.ImproperUniform)
+    def guide(self, mixture: Mixture) -> MixtureGuide:
+        """In the caller's precision. It knows the observations already: calls of it may leave them out."""
+        arrays = (np.ndarray, jax.Array)
+        args, kwargs = jax.tree.map(
+            lambda leaf: jnp.asarray(np.array(leaf)) if isinstance(leaf, arrays) else leaf, (self.args, self.kwargs)
+        )
+        guide = MixtureGuide(self.function, mixture)
+        guide._setup_prototype(*args, **kwargs)
+        return guide
 
-
-def _prior_draw(model: Callable[..., Any], args: Any, kwargs: Any, key: jax.Array, latents: list[str]) -> dict:
-    """One draw of the prior on the unconstrained space."""
-
-    def improper_only(site):
-        if _is_latent(site) and _is_improper(site["fn"]):
-            return init_to_uniform(site, radius=UNIFORM_RADIUS)
-        return None
-
-    seeded = handlers.seed(model, key)
-    trace = handlers.trace(handlers.substitute(seeded, substitute_fn=improper_only)).get_trace(*args, **kwargs)
-    return {name: biject_to(trace[name]["fn"].support).inv(trace[name]["value"]) for name in latents}
-
-
-def _may_be_nan(site: dict[str, Any]) -> bool:
-    """Whether an observed value has NaN in it, or is computed by the model, which an abstract execution does not do."""
-    if site["type"] != "sample" or not site["is_observed"]:
-        return False
-    value = site["value"]
-    return isinstance(value, jax.core.Tracer) or bool(np.isnan(np.asarray(value, dtype=np.float64)).any())
-
-
-def _reject_nan_data(trace: Any) -> None:
-    for name, site in trace.items():
-        if site["type"] != "sample" or not site["is_observed"]:
-            continue
-        value = site["value"]
-        if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-            continue
-        missing = int(np.isnan(np.asarray(value)).sum())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPyro warns of the very NaN that is being looked for
-            masked = missing and bool(jnp.isfinite(jnp.sum(site["fn"].log_prob(value))))
-        if missing and not masked:
-            raise ValueError(
-                f"observed site {name!r} has {missing} NaN values; remove or impute them, or mask them with "
-                "numpyro.handlers.mask"
-            )
-
-
-def _names(values: dict[str, Any]) -> list[str]:
-    """One label per unconstrained coordinate, in the order of the flat vector."""
-    labels = []
-    for name in sorted(values):
-        shape = jnp.shape(values[name])
-        labels += [f"{name}[{','.join(map(str, index))}]" if index else name for index in np.ndindex(shape)]
-    return labels
+    def _latents_of(self, draws: Draws) -> dict[str, Any]:
+        return {name: jnp.asarray(draws[name]) for name in self.latents}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -9,13 +10,15 @@ import optax
 from jaxtyping import Array
 
 from boostvi._jit import counted_jit
-from boostvi._struct import check, check_count, static, struct
+from boostvi._struct import check, check_count, replace, static, struct
 from boostvi.next_component.base import Objective, Optimiser
 
 
 @struct
 class Adam(Optimiser):
     """`steps` iterations with `draws` reparameterised draws each; the last iterate is returned.
+
+    A target with minibatches is seen through a new one at every step, and counts as that share of an evaluation.
 
     learning_rate falls by the factor `decay` every `decay_every` steps. The defaults are the authors' settings.
     """
@@ -37,11 +40,15 @@ class Adam(Optimiser):
 
     def maximise(self, objective: Objective, starts: Any, key: Array) -> tuple[Any, Any, Any]:
         variables, nonfinite = _climb(self, objective, starts, key)
-        return variables, jax.tree.leaves(starts)[0].shape[0] * self.steps * self.draws, nonfinite
+        gradients = jax.tree.leaves(starts)[0].shape[0] * self.steps * self.draws
+        minibatch = objective.target.minibatch
+        return variables, gradients if minibatch is None else math.ceil(gradients * minibatch.share), nonfinite
 
 
 @counted_jit
 def _climb(adam: Adam, objective: Objective, starts: Any, key: Array) -> tuple[Any, Array]:
+    target = objective.target
+
     def rate(i):
         return adam.learning_rate * adam.decay ** (i // adam.decay_every)
 
@@ -50,8 +57,9 @@ def _climb(adam: Adam, objective: Objective, starts: Any, key: Array) -> tuple[A
     def climb(start, key):
         def iterate(carry, key):
             variables, memory = carry
-            noise = objective.family.noise(key, (adam.draws, objective.target.dim))
-            gradient, nonfinite = objective.gradient(variables, noise)
+            noise = objective.family.noise(key, (adam.draws, target.dim))
+            sampled = replace(objective, target=target.subsampled(jax.random.fold_in(key, 1)))
+            gradient, nonfinite = sampled.gradient(variables, noise)
             update, memory = rule.update(gradient, memory)
             return (optax.apply_updates(variables, update), memory), nonfinite
 

@@ -22,6 +22,8 @@ DIFFERENCE = 1e-5
 DIFFERENCE_FLOAT32 = 1e-2
 MIN_CURVATURE = 1e-8
 """Smallest |eigenvalue| of the Hessian in units of its own diagonal: a flat direction gets a finite spread."""
+MAX_SHAPE = 1e12
+"""Bound on Hessian entries in units of its diagonal: beyond it, at a point far out, eigenvalues no longer converge."""
 MIN_DIAGONAL = 1e-12
 DRAWS_PER_DIM = 4
 MIN_DRAWS = 64
@@ -69,9 +71,11 @@ def gaussians_at(model: CountedTarget, points: Float[np.ndarray, "n dim"]) -> Pa
     both = np.stack([points[:, None] + shift, points[:, None] - shift], axis=1)
     gradients = model(both.reshape(-1, dim))[1].reshape(n, 2, dim, dim)
     hessian = (gradients[:, 1] - gradients[:, 0]) / (2.0 * width[:, :, None])
-    hessian = np.where(np.isfinite(hessian), 0.5 * (hessian + hessian.transpose(0, 2, 1)), 0.0)
+    hessian = np.where(np.isfinite(hessian), hessian, 0.0)
+    hessian = 0.5 * (hessian + hessian.transpose(0, 2, 1))
     unit = np.sqrt(np.maximum(np.abs(np.diagonal(hessian, axis1=1, axis2=2)), MIN_DIAGONAL))
-    eigenvalues, axes = np.linalg.eigh(hessian / (unit[:, :, None] * unit[:, None, :]))
+    shape = np.clip(hessian / unit[:, :, None] / unit[:, None, :], -MAX_SHAPE, MAX_SHAPE)
+    eigenvalues, axes = np.linalg.eigh(shape)
     sd = np.maximum(np.abs(eigenvalues), MIN_CURVATURE) ** -0.5
     root = np.einsum("nij,nj,nkj->nik", axes, sd, axes)
     inverse = np.einsum("nij,nj,nkj->nik", axes, 1.0 / sd, axes)
@@ -90,7 +94,8 @@ def modes_at(
         one = gaussians_at(model, points[left[:1]])
         if values[left[0]] + one["log_volume"][0] + 0.5 * points.shape[1] * np.log(2.0 * np.pi) > least_mass:
             found.append(one)
-        distance = np.linalg.norm((points[left] - one["loc"]) @ one["inverse"][0].T, axis=1)
+        with np.errstate(over="ignore"):  # a point far out of a narrow mode is just far
+            distance = np.linalg.norm((points[left] - one["loc"]) @ one["inverse"][0].T, axis=1)
         left = left[1:][distance[1:] > SAME_PLACE * np.sqrt(points.shape[1])]
     return join(*found) if found else None
 

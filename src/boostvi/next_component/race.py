@@ -82,6 +82,11 @@ class Race(FirstComponent):
                 kl = visible_kl(model, family, take(params, [int(np.argmax(elbos))]), keys[3])
         if self.heavy_tails and not kl < HEAVY and type(family) is FullRankNormal:
             family, params, elbos = _heavier(model, family, starts, params, elbos, kl, rng, keys[5])
+        if not np.isfinite(elbos.max()):
+            raise ValueError(
+                "no component has a finite ELBO: log_density seems to grow without bound, as an improper posterior's "
+                "does; give every parameter a proper prior, or pass init= with better starting points"
+            )
         kept = distinct(params, elbos)
         kept = kept[elbos[kept] > elbos.max() - KEPT_WITHIN]
         best, *others = (take(params, i) for i in kept)
