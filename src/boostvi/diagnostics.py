@@ -271,17 +271,15 @@ def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: P
     return tuple(short)
 
 
-def runaway(
-    draws: Float[np.ndarray, "n dim"], starts: Float[np.ndarray, "m dim"], names: Sequence[str]
-) -> str | None:
+def runaway(draws: Float[np.ndarray, "n dim"], starts: Float[np.ndarray, "m dim"], names: Sequence[str]) -> str | None:
     """A reason in words if the mixture is absurdly wider than the starting points along a coordinate."""
     width = np.abs(draws).max(axis=0) / np.maximum(np.abs(starts).max(axis=0), 1.0)
     worst = int(np.argmax(width))
     if not width[worst] > RUNAWAY:
         return None
     return (
-        f"the mixture reaches {width[worst]:.0e} times further than the starting points along {names[worst]}: if nothing "
-        "in the model bounds it (a flat prior, separable data), the posterior is improper: give it a proper prior"
+        f"the mixture reaches {width[worst]:.0e} times further than the starting points along {names[worst]}: if "
+        "nothing in the model bounds it (a flat prior, separable data), the posterior is improper: give it a proper prior"
     )
 
 

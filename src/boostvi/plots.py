@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from boostvi import diagnostics
 from boostvi import mixture as mixtures
 from boostvi._jit import counted_jit, float64, new_key
+from boostvi._plot_calibration import calibration as calibration
 from boostvi.mixture import Mixture
 from boostvi.result import Result
 from boostvi.target import log_densities

@@ -14,8 +14,6 @@ from numpyro.distributions import ImproperUniform, Unit
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.initialization import init_to_uniform
 
-from boostvi._jit import new_key
-
 UNIFORM_RADIUS = 2.0
 """Unconstrained starting values of sites whose prior is improper are drawn from U(−2, 2), as NumPyro and Stan do."""
 
@@ -32,9 +30,9 @@ def trace_of(model: Callable[..., Any], args: Any, kwargs: Any, abstract: bool =
 
     try:
         if abstract:
-            jax.eval_shape(run, new_key(0))
+            jax.eval_shape(run, jax.random.key(0))  # not `new_key`: its generator has no Poisson draws
         else:
-            run(new_key(0))
+            run(jax.random.key(0))
     except Exception as error:
         raise ValueError(
             f"the model raised {type(error).__name__} when called with the given arguments: {error}"

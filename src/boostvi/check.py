@@ -1,0 +1,505 @@
+"""A result beside reference draws: every difference together with what chance alone would make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import ndtr
+
+from boostvi import diagnostics
+from boostvi._struct import check_count
+from boostvi.target import log_densities
+from boostvi.trees import labels, named_leaves
+
+if TYPE_CHECKING:
+    from boostvi.result import Result
+
+Draws = Float[np.ndarray, "n dim"]
+Chains = Float[np.ndarray, "chains draws dim"]
+Labels = Int[np.ndarray, "permutations n"]
+
+PERMUTATIONS = 299
+"""Relabelled samples behind each null; the smallest p-value is 1/300."""
+SLICES = 32
+NEIGHBOURS = 11
+"""Odd: a vote has a winner. Few: neighbours must be near, also where the sample is small."""
+POOL = 10
+"""Draws of the mixture per draw compared when they are weighted by importance, as in `Result.sample`."""
+LEAST_DRAWS = 20
+JOINT_DRAWS = 2000
+"""Draws of each sample that are compared pair by pair, at most: time and memory grow with their square."""
+PER_DIRECTION = 10
+"""Draws per dimension from which the pooled covariance is good enough to whiten with."""
+COLLINEAR = 1e-4
+"""Relative singular value below which a direction is another parameter told twice."""
+FEW_EFFECTIVE = 100
+"""Effective reference draws below which the reference itself is in doubt."""
+
+LEVEL = 0.05
+SMALL_SHIFT, SMALL_SCALE, SMALL_ACCURACY = 0.1, 0.1, 0.55
+"""Means off by less than a tenth of an sd, sds by less than a tenth, draws told apart in 55 of 100 cases: differences
+that matter little to most conclusions, however many draws make them certain."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One coordinate: (mean − reference mean)/reference sd and sd/reference sd, with the standard errors that two
+    samples of these sizes from one distribution would have (`sd_se` is that of the ratio's logarithm)."""
+
+    name: str
+    mean_difference: float
+    mean_se: float
+    p_mean: float
+    sd_ratio: float
+    sd_se: float
+    p_sd: float
+    ess: float
+
+    @property
+    def p(self) -> float:
+        return min(self.p_mean, self.p_sd)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number for all coordinates together; 95 % of relabelled samples stay below `chance`."""
+
+    value: float
+    chance: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """Draws of a result against reference draws; `print` it.
+
+    parameters: worst first.
+    sliced_wasserstein: mean W₁ over random directions, in pooled standard deviations.
+    mmd: unbiased MMD² with a Gaussian kernel of the median distance, in pooled-whitened coordinates.
+    classifier: how often the 11 nearest neighbours, in the same coordinates, tell which sample a draw is from; ½ is
+        blind.
+    n_joint: draws of each sample in these three: no more than the reference has effective ones, and at most 2000.
+    only_in_result, only_in_reference: sites that could not be compared.
+    """
+
+    parameters: tuple[Parameter, ...]
+    sliced_wasserstein: Measure
+    mmd: Measure
+    classifier: Measure
+    n: int
+    n_reference: int
+    n_joint: int
+    only_in_result: tuple[str, ...] = ()
+    only_in_reference: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def p_values(self) -> dict[str, float]:
+        """One per measure; those of the means and of the sds are Bonferroni's for the worst parameter."""
+        count = len(self.parameters)
+        return {
+            "means": min(1.0, count * min(one.p_mean for one in self.parameters)),
+            "sds": min(1.0, count * min(one.p_sd for one in self.parameters)),
+            "sliced Wasserstein": self.sliced_wasserstein.p,
+            "MMD": self.mmd.p,
+            "classifier": self.classifier.p,
+        }
+
+    @property
+    def beyond_chance(self) -> tuple[str, ...]:
+        """The measures that chance does not explain at the 5 % level, all five together (Holm)."""
+        found = self.p_values
+        return tuple(name for name, p in zip(found, holm([*found.values()]), strict=True) if p < LEVEL)
+
+    @property
+    def verdict(self) -> str:
+        """ "same": nothing beyond chance; "close": beyond chance, but small; "different"."""
+        if not self.beyond_chance:
+            return "same"
+        return "different" if self._large else "close"
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict != "different"
+
+    @property
+    def _large(self) -> list[str]:
+        """The differences that are both beyond chance and not small, in words."""
+        level = LEVEL / (2 * len(self.parameters))
+        found = []
+        shifted = [o for o in self.parameters if o.p_mean < level and abs(o.mean_difference) > SMALL_SHIFT]
+        if shifted and "means" in self.beyond_chance:
+            worst = max(shifted, key=lambda one: abs(one.mean_difference))
+            found.append(f"the mean of {worst.name} is off by {worst.mean_difference:+.2f} sd{_others(shifted)}")
+        scaled = [o for o in self.parameters if o.p_sd < level and abs(o.sd_ratio - 1) > SMALL_SCALE]
+        if scaled and "sds" in self.beyond_chance:
+            worst = max(scaled, key=lambda one: abs(np.log(max(one.sd_ratio, 1e-300))))
+            found.append(f"the sd of {worst.name} is {worst.sd_ratio:.2f} times the reference's{_others(scaled)}")
+        distance = self.sliced_wasserstein
+        if "sliced Wasserstein" in self.beyond_chance and distance.value - distance.chance > SMALL_SHIFT:
+            found.append(f"the distributions are {distance.value:.2f} sd apart in a random direction")
+        if "classifier" in self.beyond_chance and self.classifier.value > SMALL_ACCURACY:
+            found.append(f"a classifier tells the samples apart in {100 * self.classifier.value:.0f} % of cases")
+        return found
+
+    def _headline(self) -> str:
+        if self.verdict == "same":
+            return "same: no difference beyond chance"
+        if self.verdict == "different":
+            return "\n  ".join([f"different: {self._large[0]}", *self._large[1:]])
+        return f"close: beyond chance ({', '.join(self.beyond_chance)}), but small"
+
+    def __str__(self) -> str:
+        lines = [self._headline(), f"{self.n} draws of the result, {self.n_reference} reference draws", *self.notes]
+        for sites, where in ((self.only_in_result, "result"), (self.only_in_reference, "reference")):
+            if sites:
+                lines.append(f"only in the {where}, not compared: {', '.join(sites)}")
+        return "\n".join([*lines, "", *self._measures(), "", *self._rows()])
+
+    def _measures(self) -> list[str]:
+        rows = [f"{f'all together, {self.n_joint} draws each':<32} {'value':>9} {'chance':>9} {'p':>7}"]
+        for name, one in (
+            ("sliced Wasserstein (sd)", self.sliced_wasserstein),
+            ("MMD²", self.mmd),
+            ("classifier accuracy", self.classifier),
+        ):
+            rows.append(f"{name:<32} {one.value:>9.3g} {'< ' + format(one.chance, '.3g'):>9} {_p(one.p):>7}")
+        return rows
+
+    def _rows(self, most: int = 20) -> list[str]:
+        width = max([9, *(len(one.name) for one in self.parameters[:most])])
+        rows = [f"{'parameter':<{width}} {'mean off (sd)':>14} {'chance':>8} {'sd ratio':>9} {'chance':>8} {'p':>7}"]
+        for one in self.parameters[:most]:
+            rows.append(
+                f"{one.name:<{width}} {one.mean_difference:>+14.3f} {_band(one.mean_se):>8} {one.sd_ratio:>9.3f} "
+                f"{_band(one.sd_se):>8} {_p(one.p):>7}"
+            )
+        if len(self.parameters) > most:
+            rows.append(f"… and {len(self.parameters) - most} more, with p of at least {self.parameters[most].p:.2g}")
+        return rows
+
+
+def _others(found: Sequence[Parameter]) -> str:
+    return f", and {len(found) - 1} more" if len(found) > 1 else ""
+
+
+def _band(se: float) -> str:
+    return f"± {1.96 * se:.2g}"
+
+
+def _p(p: float) -> str:
+    return f"{p:.2g}" if p >= 1e-4 else "<1e-4"
+
+
+def holm(p_values: Any) -> Float[np.ndarray, " n"]:
+    """p-values adjusted for their number (Holm 1979): valid however they depend on one another."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p)
+    steps = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
+    adjusted = np.empty(p.size)
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
+
+# -- from a result and whatever the reference came as
+
+
+def compare(result: Result, reference_draws: Any, *, n: int, seed: int, importance: bool) -> Check:
+    """What `Result.check` does."""
+    check_count("n", n, LEAST_DRAWS)
+    draws, distinct, effective = _draws(result, n, seed, importance)
+    ours, theirs = _sites(draws, reference_draws, result.target.names)
+    common = [name for name in ours if name in theirs]
+    if not common:
+        raise ValueError(
+            f"reference_draws has none of the result's sites: it has {_quoted(theirs)}, the result {_quoted(ours)}"
+        )
+    leads = {name: _leading(name, theirs[name], ours[name]) for name in common}
+    lead = leads[common[0]]
+    for name in common:
+        if leads[name] != lead:
+            raise ValueError(
+                f"reference_draws must hold equally many draws of every site: {common[0]!r} has {lead}, {name!r} has "
+                f"{leads[name]}"
+            )
+    chains = lead if len(lead) == 2 else (1, *lead)
+    flat = np.concatenate([ours[name].reshape(len(ours[name]), -1) for name in common], axis=1)
+    return compare_draws(
+        flat[:n],
+        np.concatenate([theirs[name].reshape(*chains, -1) for name in common], axis=2),
+        labels({name: ours[name][0] for name in common}),
+        by_chain=len(lead) == 2,
+        distinct=flat[n:] if distinct else None,
+        effective=effective,
+        seed=seed,
+        only_in_result=tuple(name for name in ours if name not in theirs),
+        only_in_reference=tuple(name for name in theirs if name not in ours),
+    )
+
+
+def _draws(result: Result, n: int, seed: int, importance: bool) -> tuple[Any, bool, float]:
+    """n draws as `Result.sample` gives them, whether distinct ones follow them, and how many independent ones they are
+    worth.
+
+    Resampled draws repeat themselves, which tells them from any others: pairs are made of draws that were accepted with
+    a probability in proportion to their weight instead, each of them once.
+    """
+    if not importance:
+        return result.sample(n, seed=seed), False, float(n)
+    pool = result.mixture.sample(POOL * n, seed=seed)
+    weights, _, ess = diagnostics.importance(log_densities(result.target, pool) - result.mixture.log_prob(pool))
+    rng = np.random.default_rng(seed)
+    resampled = rng.choice(len(pool), size=n, p=weights)
+    accepted = np.flatnonzero(rng.uniform(size=len(pool)) * weights.max() < weights)
+    draws = result.in_own_space(pool[np.concatenate([resampled, accepted])])
+    return draws, True, 1.0 / (1.0 / n + 1.0 / max(ess, 1.0))  # the errors of both samplings add up
+
+
+def _sites(draws: Any, reference: Any, names: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Our draws and theirs by site; a coordinate of a target without a space of its own is a site."""
+    reference = getattr(reference, "posterior", reference)  # an ArviZ InferenceData or DataTree
+    if hasattr(reference, "data_vars"):  # an xarray Dataset
+        reference = {str(name): _chain_draw(str(name), values) for name, values in reference.data_vars.items()}
+    if not isinstance(draws, np.ndarray):
+        ours = dict(named_leaves(draws))
+        if hasattr(reference, "shape"):
+            raise TypeError(
+                f"reference_draws must be a dict of arrays with keys like {_quoted(ours)}, got an array of shape "
+                f"{reference.shape}"
+            )
+    elif draws.ndim > 2:  # the parameters are one array with axes of its own
+        ours = dict(named_leaves(draws))
+    else:
+        ours = dict(zip(names, draws.T, strict=True))
+        if not isinstance(reference, Mapping):
+            array = np.asarray(reference)
+            if array.ndim not in (2, 3) or array.shape[-1] != len(names):
+                raise ValueError(
+                    f"reference_draws must have shape (n, {len(names)}) or (chains, draws, {len(names)}), got "
+                    f"{array.shape}"
+                )
+            reference = {name: array[..., i] for i, name in enumerate(names)}
+    theirs = dict(named_leaves(reference))
+    return _numbers(ours, "the result's draws"), _numbers(theirs, "reference_draws", only=ours)
+
+
+def _chain_draw(name: str, values: Any) -> np.ndarray:
+    if not {"chain", "draw"} <= set(values.dims):
+        raise ValueError(f"reference_draws: {name!r} must have the dimensions chain and draw, it has {values.dims}")
+    return np.asarray(values.transpose("chain", "draw", ...).values)
+
+
+def _numbers(sites: Mapping[str, Any], whose: str, only: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+    """The sites as numbers; those that are not compared are left as they are."""
+    found = {}
+    for name, values in sites.items():
+        found[name] = np.asarray(values)
+        if only is not None and name not in only:
+            continue
+        found[name] = np.asarray(values, dtype=np.float64)
+        bad = int(np.sum(~np.isfinite(found[name])))
+        if bad:
+            raise ValueError(f"{whose}: site {name!r} has {bad} values that are not finite; leave it out or mend it")
+    return found
+
+
+def _leading(name: str, theirs: np.ndarray, ours: np.ndarray) -> tuple[int, ...]:
+    """(draws,) or (chains, draws), told by the shape of one of our draws."""
+    event = ours.shape[1:]
+    extra = theirs.ndim - len(event)
+    if extra not in (1, 2) or theirs.shape[extra:] != event:
+        wanted = [", ".join(map(str, (*lead, *event))) for lead in (("n",), ("chains", "draws"))]
+        raise ValueError(
+            f"reference_draws[{name!r}] must have shape ({wanted[0]}) or ({wanted[1]}), as a draw of the result has "
+            f"shape {event}; got {theirs.shape}"
+        )
+    return theirs.shape[:extra]
+
+
+def _quoted(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
+
+
+# -- the comparison
+
+
+def compare_draws(
+    ours: Draws,
+    reference: Chains,
+    names: Sequence[str],
+    *,
+    by_chain: bool = True,
+    distinct: Draws | None = None,
+    effective: float | None = None,
+    seed: int = 0,
+    **fields: Any,
+) -> Check:
+    """The comparison itself.
+
+    by_chain: whether the reference's axes are chains and draws, from which its effective numbers are estimated; else
+        its draws count as independent.
+    distinct: draws of ours that are independent, if `ours` are not.
+    effective: how many independent draws ours are worth, if fewer than there are.
+    """
+    n_reference = reference.shape[0] * reference.shape[1]
+    if n_reference < LEAST_DRAWS:
+        raise ValueError(f"reference_draws must hold at least {LEAST_DRAWS} draws, got {n_reference}")
+    theirs = reference.reshape(n_reference, -1)
+    varying = np.ptp(np.concatenate([ours, theirs]), axis=0) > 0
+    if not varying.any():
+        raise ValueError("reference_draws and the result's draws are all the same constants: nothing to compare")
+    names = [name for name, varies in zip(names, varying, strict=True) if varies]
+    ours, theirs, reference = ours[:, varying], theirs[:, varying], reference[:, :, varying]
+    ess = np.stack([_ess(reference, "mean"), _ess(reference, "sd")])
+    slowest = int(ess.min(axis=0).argmin())
+    notes = _notes(names[slowest], float(ess[:, slowest].min()), reference, by_chain)
+    if distinct is not None and len(distinct) < LEAST_DRAWS:
+        notes += ("a few draws carry the importance weights: what they are worth is not known",)
+    if not by_chain:
+        ess = np.full_like(ess, n_reference)
+    effective = len(ours) if effective is None else effective
+    parameters = _parameters(ours, theirs, names, effective, ess)
+    independent = ours if distinct is None or len(distinct) < LEAST_DRAWS else distinct[:, varying]
+    n_joint = int(max(LEAST_DRAWS, min(JOINT_DRAWS, len(independent), n_reference, ess.min())))
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(len(independent))[:n_joint]
+    spread = np.linspace(0, n_reference, n_joint, endpoint=False).astype(int)  # as far apart along the chains as can be
+    wasserstein, mmd, classifier = _joint(independent[chosen], theirs[spread], rng)
+    return Check(parameters, wasserstein, mmd, classifier, len(ours), n_reference, n_joint, notes=notes, **fields)
+
+
+def _notes(name: str, ess: float, reference: Chains, by_chain: bool) -> tuple[str, ...]:
+    chains, draws, _ = reference.shape
+    if by_chain:
+        text = f"{chains} chains; {name} mixes slowest, with {int(ess)} effective draws"
+        if ess < FEW_EFFECTIVE:
+            text += ": too few to trust the reference, run it for longer"
+        return (text,)
+    text = "the reference draws are taken as independent"
+    if ess < 0.5 * draws:
+        text += (
+            f", but those of {name} look autocorrelated (about {ess:.0f} effective): chance is larger than shown; pass "
+            "them by chain, for example mcmc.get_samples(group_by_chain=True)"
+        )
+    return (text,)
+
+
+def _ess(reference: Chains, method: str) -> Float[np.ndarray, " dim"]:
+    """Effective draws behind the mean or the sd of each coordinate, never more than there are."""
+    from arviz_stats.base import array_stats
+
+    size = reference.shape[0] * reference.shape[1]
+    moving = np.ptp(reference, axis=(0, 1)) > 0
+    found = np.full(reference.shape[2], float(size))
+    if moving.any() and reference.shape[1] >= 4:
+        ess = array_stats.ess(np.moveaxis(reference[:, :, moving], 2, 0), method=method)
+        found[moving] = np.clip(np.where(np.isfinite(ess), ess, size), 1.0, size)
+    return found
+
+
+def _parameters(
+    ours: Draws, theirs: Draws, names: Sequence[str], effective: float, ess: Float[np.ndarray, "2 dim"]
+) -> tuple[Parameter, ...]:
+    """Standardised mean differences and sd ratios with their standard errors, worst first."""
+    sd, reference_sd = ours.std(axis=0, ddof=1), theirs.std(axis=0, ddof=1)
+    unit = np.where(reference_sd > 0, reference_sd, sd)
+    unit = np.where(unit > 0, unit, np.abs(ours.mean(axis=0) - theirs.mean(axis=0)))
+    difference = (ours.mean(axis=0) - theirs.mean(axis=0)) / unit
+    mean_se = np.sqrt((sd / unit) ** 2 / effective + (reference_sd / unit) ** 2 / ess[0])
+    # Var(ln s) ≈ (kurtosis − 1)/4n
+    sd_se = np.sqrt((_kurtosis(ours) - 1) / (4 * effective) + (_kurtosis(theirs) - 1) / (4 * ess[1]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(sd == reference_sd, 1.0, sd / reference_sd)
+        p_mean = np.where(difference == 0, 1.0, 2 * ndtr(-np.abs(difference / mean_se)))
+        p_sd = np.where(ratio == 1, 1.0, 2 * ndtr(-np.abs(np.log(ratio) / sd_se)))
+    columns = (difference, mean_se, p_mean, ratio, sd_se, p_sd, ess.min(axis=0))
+    rows = [Parameter(name, *map(float, values)) for name, *values in zip(names, *columns, strict=True)]
+    return tuple(sorted(rows, key=lambda one: (one.p, -abs(one.mean_difference))))
+
+
+def _kurtosis(draws: Draws) -> Float[np.ndarray, " dim"]:
+    centred = draws - draws.mean(axis=0)
+    variance = np.mean(centred**2, axis=0)
+    return np.where(variance > 0, np.mean(centred**4, axis=0) / np.where(variance > 0, variance, 1.0) ** 2, 1.0)
+
+
+def _joint(ours: Draws, theirs: Draws, rng: np.random.Generator) -> tuple[Measure, Measure, Measure]:
+    """Sliced Wasserstein, MMD² and classifier accuracy of two samples of one size, each with its permutation null.
+
+    The first row of `ours_at` holds the true labels, the others permutations of them; everything but the labels is
+    computed once.
+    """
+    n = len(ours)
+    pooled = np.concatenate([ours, theirs])
+    pooled = (pooled - pooled.mean(axis=0)) / pooled.std(axis=0)
+    ours_at = np.tile(np.repeat(np.array([1, 0], dtype=np.int8), n), (1 + PERMUTATIONS, 1))
+    ours_at[1:] = rng.permuted(ours_at[1:], axis=1)
+    distances = _squared_distances(_whitened(pooled))
+    return (
+        _measured(_sliced_wasserstein(pooled, ours_at, rng)),
+        _measured(_mmd(distances, ours_at)),
+        _measured(_accuracy(distances, ours_at)),
+    )
+
+
+def _measured(values: Float[np.ndarray, " permutations"]) -> Measure:
+    p = np.mean(values >= values[0])  # the observed one counts among its permutations
+    return Measure(float(values[0]), float(np.quantile(values[1:], 0.95)), float(p))
+
+
+def _sliced_wasserstein(pooled: Draws, ours_at: Labels, rng: np.random.Generator) -> np.ndarray:
+    """Mean over directions of W₁ = ∫|F − G|. The pooled sample is sorted once: F − G follows from the labels."""
+    n = ours_at.shape[1] // 2
+    directions = rng.standard_normal((pooled.shape[1], SLICES if pooled.shape[1] > 1 else 1))
+    projected = pooled @ (directions / np.linalg.norm(directions, axis=0))
+    expected = np.arange(1, 2 * n, dtype=np.float32) / 2
+    total = np.zeros(ours_at.shape[0])
+    for column in projected.T:
+        order = np.argsort(column)
+        seen = np.cumsum(ours_at[:, order[:-1]], axis=1, dtype=np.float32)
+        total += np.abs(seen - expected, out=seen) @ np.diff(column[order]).astype(np.float32)
+    return total * (2 / n) / projected.shape[1]
+
+
+def _whitened(pooled: Draws) -> Draws:
+    """Pooled principal coordinates of unit variance: a narrow direction counts as much as a wide one. With too few
+    draws for that, the standardised coordinates."""
+    if len(pooled) < PER_DIRECTION * pooled.shape[1]:
+        return pooled
+    left, singular, _ = np.linalg.svd(pooled, full_matrices=False)
+    return left[:, singular > COLLINEAR * singular[0]] * np.sqrt(len(pooled))
+
+
+def _squared_distances(points: Draws) -> Float[np.ndarray, "n n"]:
+    points = points.astype(np.float32)
+    squares = np.sum(points**2, axis=1)
+    distances = np.maximum(squares[:, None] + squares - 2 * (points @ points.T), 0.0)
+    np.fill_diagonal(distances, np.inf)
+    return distances
+
+
+def _mmd(distances: Float[np.ndarray, "n n"], ours_at: Labels) -> np.ndarray:
+    """Unbiased MMD² (Gretton et al. 2012) with the kernel exp(−r²/median r²)."""
+    n = ours_at.shape[1] // 2
+    kernel = np.exp(-distances / np.median(distances[:n, n:]))
+    kernel -= kernel.sum() / (2 * n * (2 * n - 1))  # MMD² does not see a constant, rounding does
+    np.fill_diagonal(kernel, 0.0)
+    chosen = ours_at.T.astype(np.float32)
+    sums = kernel @ chosen
+    inside = np.einsum("nb,nb->b", chosen, sums, dtype=np.float64)
+    across = sums.sum(axis=0, dtype=np.float64) - inside
+    outside = kernel.sum(dtype=np.float64) - 2 * across - inside
+    return (inside + outside) / (n * (n - 1)) - 2 * across / n**2
+
+
+def _accuracy(distances: Float[np.ndarray, "n n"], ours_at: Labels) -> np.ndarray:
+    """Share of draws whose nearest neighbours, itself left out, vote for the sample that it is from."""
+    nearest = np.argpartition(distances, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+    votes = np.zeros(ours_at.shape, dtype=np.int8)
+    for place in nearest.T:
+        votes += ours_at[:, place]
+    return np.mean((votes > NEIGHBOURS // 2) == (ours_at == 1), axis=1)
