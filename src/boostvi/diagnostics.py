@@ -279,7 +279,8 @@ def runaway(draws: Float[np.ndarray, "n dim"], starts: Float[np.ndarray, "m dim"
         return None
     return (
         f"the mixture reaches {width[worst]:.0e} times further than the starting points along {names[worst]}: if "
-        "nothing in the model bounds it (a flat prior, separable data), the posterior is improper: give it a proper prior"
+        "nothing in the model bounds it (a flat prior, separable data), the posterior is improper: give it a proper "
+        "prior"
     )
 
 

@@ -117,7 +117,10 @@ def is_data(site: dict[str, Any]) -> bool:
 
 
 def check_sites(trace: Mapping[str, Any], data: Any) -> list[str]:
-    """The latent sites of a model that was given `data`; what boostvi cannot fit is refused, and what is probably a slip is warned of."""
+    """The latent sites of a model that was given `data`.
+
+    What boostvi cannot fit is refused, and what is probably a slip is warned of.
+    """
     for name, site in trace.items():
         if site["type"] == "param":
             raise ValueError(

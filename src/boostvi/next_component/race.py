@@ -82,13 +82,13 @@ class Race(FirstComponent):
                 kl = visible_kl(model, family, take(params, [int(np.argmax(elbos))]), keys[3])
         if self.heavy_tails and not kl < HEAVY and type(family) is FullRankNormal:
             family, params, elbos = _heavier(model, family, starts, params, elbos, kl, rng, keys[5])
-        if not np.isfinite(elbos.max()):
-            raise ValueError(
-                "no component has a finite ELBO: log_density seems to grow without bound, as an improper posterior's "
-                "does; give every parameter a proper prior, or pass init= with better starting points"
-            )
         kept = distinct(params, elbos)
         kept = kept[elbos[kept] > elbos.max() - KEPT_WITHIN]
+        if not kept.size:  # the highest ELBO is infinite, or so high that nothing can be told from it
+            raise ValueError(
+                "the ELBO rises without end: log_density seems to grow without bound, as an improper posterior's "
+                "does; give every parameter a proper prior, or pass init= with better starting points"
+            )
         best, *others = (take(params, i) for i in kept)
         shares = np.exp(elbos[kept] - elbos[kept[0]])  # exact for modes that do not overlap
         return Proposal(
