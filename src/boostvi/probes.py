@@ -24,6 +24,8 @@ from boostvi.next_component.local import CountedTarget
 from boostvi.target import Target
 
 CLIMBS = 256
+COSTLY = 4
+"""Fewer climbs and chains, by this factor, where an evaluation costs much."""
 CHAIN_STEPS = 30
 STEP_SIZES = (0.2, 0.5, 1.0)
 """Langevin steps in units of a component's own scale times d^(−1/6), taken in turn: some suit any curvature."""
@@ -56,6 +58,7 @@ def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) ->
     if not isinstance(mixture.family, LinearFamily):
         return None
     key_look, key_chains = sub_keys(key, 2)
+    climbs = climbs // COSTLY if target.is_costly else climbs
     found = look(target, mixture, climbs, key_look)
     locations = found.components["loc"] if found.elbos.size else np.zeros((0, target.dim))
     drift, drift_se, evals = chains(target, mixture, key_chains)
@@ -68,7 +71,8 @@ def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, 
     rng = host_generator(key_rng)
     model = CountedTarget(target)
     z, slots = map(np.asarray, natural_gradient.block_of_draws(mixture, key_draws, jnp.asarray(0)))
-    chosen = rng.choice(z.shape[0], size=z.shape[0], p=natural_gradient.shares_of(mixture, slots))
+    count = z.shape[0] // COSTLY if target.is_costly else z.shape[0]
+    chosen = rng.choice(z.shape[0], size=count, p=natural_gradient.shares_of(mixture, slots))
     z, slots = z[chosen], slots[chosen]
     # Preconditioned by the component that made the draw: fixed along a chain, so the sampler stays exact.
     factor = np.asarray(mixture.params["factor"])[slots]

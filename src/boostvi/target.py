@@ -22,10 +22,16 @@ CHUNK_BYTES = 2**25
 START_TRIES = 64
 """Starting points tried before a target without a finite log density is refused."""
 
+MIN_TILE = 16
 MAX_TILE = 128
 TILE_BYTES = 2**22
 """Gradients at many points are computed in tiles of 16 to 128 rows, smaller where a row of the model is larger: a small
 batch is padded to a whole tile, which must not cost much."""
+ROW_BY_ROW = {"cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "pure_callback", "io_callback"}
+"""What a CPU does for one row after the other: nothing is gained by many rows, and padding is paid in full."""
+
+_STATIC = ("_program", "init", "constrain", "names", "chunk", "tile", "model", "unravel")
+"""What of a target is compiled in."""
 
 LogDensity = Callable[[Any], Float[Array, ""]]
 Init = Callable[[Array], Any]
@@ -79,16 +85,16 @@ class Target:
         self.minibatch = minibatch
         self.names = tuple(names) if names is not None else tuple(f"z[{i}]" for i in range(dim))
         self.chunk = max(1, CHUNK_BYTES // _largest_intermediate(self._program.jaxpr))
+        self.tile = _tile_rows(self.chunk, self._program.jaxpr)
 
     @property
     def dim(self) -> int:
         return len(self.names)
 
     @property
-    def tile(self) -> int:
-        """Rows of the one compiled program that computes ln p and its gradient at many points."""
-        rows = self.chunk * TILE_BYTES // CHUNK_BYTES
-        return int(min(MAX_TILE, max(16, 1 << max(rows, 1).bit_length() - 1)))
+    def is_costly(self) -> bool:
+        """Whether one evaluation costs so much that searches make do with fewer of them."""
+        return self.tile < MAX_TILE
 
     @property
     def is_float64(self) -> bool:
@@ -116,15 +122,13 @@ class Target:
         return map_chunked(self.log_density, draws, self.chunk)
 
     def tree_flatten(self):
-        static = (self._program, self.init, self.constrain, self.names, self.chunk, self.model, self.unravel)
-        return (self._data, self.minibatch), static
+        return (self._data, self.minibatch), tuple(getattr(self, name) for name in _STATIC)
 
     @classmethod
     def tree_unflatten(cls, static, children):
         target = object.__new__(cls)
-        (
-            target._program, target.init, target.constrain, target.names, target.chunk, target.model, target.unravel
-        ) = static  # fmt: skip
+        for name, value in zip(_STATIC, static, strict=True):
+            setattr(target, name, value)
         target._data, target.minibatch = children
         return target
 
@@ -252,9 +256,25 @@ def _trace(log_density: Callable[..., Any], like: tuple[Any, ...]) -> tuple[_Pro
 def _largest_intermediate(jaxpr: Any) -> int:
     """Bytes of the largest array that the program, or one inside it (jit, scan, …), makes for one draw."""
     arrays = [v.aval for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "size")]
-    inner = [part for e in jaxpr.eqns for value in e.params.values() for part in jax.tree.leaves(value)]
-    programs = [getattr(part, "jaxpr", part) for part in inner if hasattr(getattr(part, "jaxpr", part), "eqns")]
-    return max([512, *(a.size * a.dtype.itemsize for a in arrays), *map(_largest_intermediate, programs)])
+    return max([512, *(a.size * a.dtype.itemsize for a in arrays), *map(_largest_intermediate, _inside(jaxpr))])
+
+
+def _inside(jaxpr: Any) -> list[Any]:
+    """The programs inside a program."""
+    parts = [part for e in jaxpr.eqns for value in e.params.values() for part in jax.tree.leaves(value)]
+    return [getattr(part, "jaxpr", part) for part in parts if hasattr(getattr(part, "jaxpr", part), "eqns")]
+
+
+def _tile_rows(chunk: int, jaxpr: Any) -> int:
+    """Rows of the one compiled program that computes ln p and its gradient at many points."""
+    if _goes_row_by_row(jaxpr):
+        return MIN_TILE
+    rows = chunk * TILE_BYTES // CHUNK_BYTES
+    return int(min(MAX_TILE, max(MIN_TILE, 1 << max(rows, 1).bit_length() - 1)))
+
+
+def _goes_row_by_row(jaxpr: Any) -> bool:
+    return any(e.primitive.name in ROW_BY_ROW for e in jaxpr.eqns) or any(map(_goes_row_by_row, _inside(jaxpr)))
 
 
 def _first_line(error: Exception) -> str:

@@ -23,8 +23,13 @@ SMALL_GAIN = 1e-3
 ValuesAndGradients = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def climb(function: ValuesAndGradients, starts: np.ndarray, max_iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    """Local maxima of `function` reached from the rows of `starts`, and the values there (−inf: never finite)."""
+def climb(
+    function: ValuesAndGradients, starts: np.ndarray, max_iterations: int, stragglers: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Local maxima of `function` reached from the rows of `starts`, and the values there (−inf: never finite).
+
+    stragglers: all climbs end when no more than this share of them goes on.
+    """
     x = np.array(starts)
     value, gradient = _finite(*function(x))
     steps, changes = np.zeros((2, HISTORY, *x.shape))
@@ -33,7 +38,7 @@ def climb(function: ValuesAndGradients, starts: np.ndarray, max_iterations: int)
     small = np.zeros(x.shape[0], dtype=int)
     live = np.flatnonzero(np.isfinite(value))
     for _ in range(max_iterations):
-        if live.size == 0:
+        if live.size <= stragglers * x.shape[0]:
             break
         pairs = steps[:, live], changes[:, live], inverses[:, live]
         along = _two_loops(gradient[live], *pairs, scale[live])

@@ -28,6 +28,8 @@ LOCAL_INFLATIONS = (2.0, 4.0, 8.0)
 """Points are drawn with the mixture's standard deviation, and with a component's own, times these."""
 DEFLATED_ITERATIONS = 25
 MAX_ITERATIONS = 100
+STRAGGLERS = 0.03
+"""The climbs end when no more than this share of them is still on its way."""
 UNCOVERED = 3.0
 """Nats by which ln p − ln q must exceed the ELBO, and at all the value at any draw of q, at a local maximum of p that
 the mixture has missed: a mode that it covers badly is a matter for refinement."""
@@ -44,10 +46,10 @@ MOST = 16
 
 @struct
 class Explore(NextComponent):
-    """Climbs from `n_starts` points (a quarter of them at steps other than 1, 2, 4, 8, …), chosen from prior draws,
-    wide draws and draws of the inflated mixture. Every other climb first goes up the deflated residual ln p − ln q,
-    away from what is covered. A local maximum of p that the mixture has missed is fitted by natural-gradient VI, and
-    proposed if its ELBO says that it has mass."""
+    """Climbs from `n_starts` points, chosen from prior draws, wide draws and draws of the inflated mixture; from a
+    quarter of them at steps other than 1, 2, 4, 8, …, or if the model is costly and that many find nothing. Every other
+    climb first goes up the deflated residual ln p − ln q, away from what is covered. A local maximum of p that the
+    mixture has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has mass."""
 
     n_starts: int = static(default=128)
 
@@ -60,7 +62,10 @@ class Explore(NextComponent):
     def __call__(self, target, mixture, table, t, key):
         step = int(t)
         often = step & (step - 1) == 0  # all starts at steps 1, 2, 4, 8, …; fewer between
-        found = look(target, mixture, self.n_starts if often else -(-self.n_starts // 4), key)
+        fewer = -(-self.n_starts // 4)
+        found = look(target, mixture, self.n_starts if often and not target.is_costly else fewer, key)
+        if often and target.is_costly and found.elbos.size:  # worth a longer look
+            found = look(target, mixture, self.n_starts, jax.random.fold_in(key, 1), found.evals)
         kept = [take(found.components, i) for i in range(found.elbos.size)]
         best, others = (kept[0], tuple(kept[1:])) if kept else (None, ())
         value = found.elbos[0] if kept else np.nan
@@ -78,8 +83,8 @@ class Found:
     nonfinite: int
 
 
-def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
-    """Look for modes of p that `mixture` misses, from n starts."""
+def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -> Found:
+    """Look for modes of p that `mixture` misses, from n starts, after `evals` evaluations elsewhere."""
     if not isinstance(mixture.family, LinearFamily):
         raise ValueError(
             f"next_component='explore' needs a full-rank family, got {mixture.family.name!r}; use "
@@ -87,7 +92,7 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
         )
     key_rng, key_prior, key_elbo, key_vi = sub_keys(key, 4)
     rng = host_generator(key_rng)
-    model = CountedTarget(target)
+    model = CountedTarget(target, evals)
     elbo, highest, least_log_q = _residuals(model, mixture, key_elbo)
     points = _starts(model, mixture, n, least_log_q, rng, key_prior)
 
@@ -97,8 +102,8 @@ def look(target: Target, mixture: Mixture, n: int, key: Array) -> Found:
         with np.errstate(invalid="ignore"):  # both may be −inf far out: not a place to climb to
             return values - log_q, gradients - gradient_q
 
-    points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS)
-    points, values = climb(model, points, MAX_ITERATIONS)
+    points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS, STRAGGLERS)
+    points, values = climb(model, points, MAX_ITERATIONS, STRAGGLERS)
     missed = np.isfinite(values)
     log_q, _ = natural_gradient.log_q_and_gradient(mixture, points[missed])
     missed[missed] &= values[missed] - log_q > max(elbo + UNCOVERED, highest)
