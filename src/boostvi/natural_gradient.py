@@ -29,6 +29,8 @@ from boostvi.mixture import Mixture
 
 TRUST = 0.5
 """Nats of KL(new‖old) that one round may move a component."""
+LEAST_USABLE = 0.5
+"""Share of its draws at which ln p must be finite for a component to have an ELBO at all while it is fitted."""
 MIN_FACTOR = 0.05
 """The precision along any direction keeps at least this share of itself in one round."""
 HALVINGS = 10
@@ -60,7 +62,8 @@ def local_moments(family: LinearFamily, params: Params, noise: Array, log_target
     whitened = jnp.where(usable[..., None], gradient @ params["factor"] - family.score(noise), 0.0)
     mean = jnp.einsum("ks,ksi->ki", share, whitened)
     hessian = -jnp.einsum("ks,ksi,ksj->kij", share, whitened - mean[:, None], family.score(noise))
-    return Moments(jnp.sum(share * residual, axis=1), mean, hessian)
+    alive = jnp.mean(usable, axis=1) > LEAST_USABLE
+    return Moments(jnp.where(alive, jnp.sum(share * residual, axis=1), -jnp.inf), mean, hessian)
 
 
 @struct

@@ -84,10 +84,11 @@ class Race(FirstComponent):
             family, params, elbos = _heavier(model, family, starts, params, elbos, kl, rng, keys[5])
         kept = distinct(params, elbos)
         kept = kept[elbos[kept] > elbos.max() - KEPT_WITHIN]
-        if not kept.size:  # the highest ELBO is infinite, or so high that nothing can be told from it
+        if not kept.size:  # the highest ELBO is infinite, or so high that nothing differs from it
             raise ValueError(
-                "the ELBO rises without end: log_density seems to grow without bound, as an improper posterior's "
-                "does; give every parameter a proper prior, or pass init= with better starting points"
+                "no first component has a finite ELBO: log_density grows without bound, as an improper posterior's "
+                "does, or is not finite around its maxima; give every parameter a proper prior, or pass init= with "
+                "better starting points"
             )
         best, *others = (take(params, i) for i in kept)
         shares = np.exp(elbos[kept] - elbos[kept[0]])  # exact for modes that do not overlap
