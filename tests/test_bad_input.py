@@ -262,7 +262,7 @@ class TestResume:
         again = gaussian_mixture([1.0], [[0.0, 0.0]], [[1.0, 1.0]])
         assert bv.fit(again, resume=fitted, max_steps=1).status == "max-steps"
 
-    @pytest.mark.parametrize("wrong", ["run.bvi", 3, {}, True])
+    @pytest.mark.parametrize("wrong", [3, {}, True])
     def test_of_something_else(self, target, wrong, untouched):
         refused(TypeError, "resume must be the Result of an earlier fit", target, resume=wrong)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from boostvi.mixture import Mixture
 from boostvi.progress import Progress
 from boostvi.recipes import RECIPES, Recipe
 from boostvi.result import Result
+from boostvi.storage import Checkpoint, load
+from boostvi.storage.codec import encode
 from boostvi.target import START_TRIES, Target, log_densities, validate_start
 
 Elapsed = Callable[[], float]
@@ -94,7 +97,8 @@ def fit(
     max_evals: int | None = None,
     kl_tol: float | None = None,
     gap_tol: float | None = None,
-    resume: Result | None = None,
+    resume: Result | str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     callbacks: Sequence[Callable[[Step], Any]] = (),
     seed: int | None = None,
@@ -109,7 +113,10 @@ def fit(
         between steps: a step that has begun is finished.
     kl_tol: stop when the estimated KL, plus twice its error, is below this many nats.
     gap_tol: stop when neither a new component nor reweighting promises more than this many nats.
-    resume: the Result of an earlier fit of the same target; goes on exactly where it stopped, with the same parts.
+    resume: the Result of an earlier fit of the same target, or its file; goes on exactly where it stopped, with the
+        same parts.
+    checkpoint: a file that is written after each step. If it is there already, the run in it goes on: a command that
+        was killed is simply given again, and ends with the result that it would have had.
     progress: True or False; by default a live line if stderr is a terminal.
     callbacks: functions of a `Step`, run in the caller's own precision; a true return value stops the run.
     seed: the same seed gives the same result, bit for bit, on the same machine; 0 if not given.
@@ -125,18 +132,30 @@ def fit(
     limits = _limits(max_steps, max_components, max_seconds, max_evals, kl_tol, gap_tol)
     if not isinstance(callbacks, (list, tuple)) or not all(callable(callback) for callback in callbacks):
         raise TypeError(f"callbacks must be a list of functions, got {callbacks!r}")
+    store = None if checkpoint is None else Checkpoint(checkpoint, target)
     run: Run | None = None
     if resume is None:
         plan = dataclasses.replace(look_up("recipe", "auto" if recipe is None else recipe, RECIPES, Recipe), **given)
         seed = _checked_seed(seed)
         first_family = plan.family_for(target.dim)
-        start = functools.partial(_start, plan, plan.parts(first_family), first_family, target, seed)
-        validate_start(target, diagnostics.key_for(seed, "start", 0))
+        start = functools.partial(
+            _start, plan, plan.parts(first_family, target.minibatch is not None), first_family, target, seed
+        )
     else:
+        if isinstance(resume, (str, os.PathLike)):
+            resume = load(resume)
         run = _checked_resume(resume, target, {**given, "recipe": recipe, "seed": seed})
         allowed = {name: value for name, value in given.items() if name in RESUMABLE}
-        plan = dataclasses.replace(run.recipe, **allowed)
-        run = dataclasses.replace(run, recipe=plan, parts=plan.parts(run.state.mixture.family))
+        plan, seed = dataclasses.replace(run.recipe, **allowed), run.seed
+    found = None if store is None else store.found(plan)
+    if found is not None:
+        run = _furthest(found, run, plan, seed, target, f"checkpoint={os.fspath(checkpoint)!r}")  # type: ignore[arg-type]
+    if run is None:
+        validate_start(target, diagnostics.key_for(seed, "start", 0))
+    else:
+        run = dataclasses.replace(
+            run, recipe=plan, parts=plan.parts(run.state.mixture.family, target.minibatch is not None)
+        )
 
     begin = time.perf_counter() - (run.seconds if run else 0.0)
     elapsed = lambda: time.perf_counter() - begin  # noqa: E731
@@ -146,19 +165,20 @@ def fit(
     try:
         if run is None:
             run = start(elapsed, deadline)
-            line.update(run.history.rows[-1])
-            status = "callback" if _call(callbacks, run) else None
+            status = _after_step(run, line, store, callbacks)
         while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
             run = _advance(run, target, elapsed, deadline)
-            line.update(run.history.rows[-1])
-            status = "callback" if _call(callbacks, run) else None
+            status = _after_step(run, line, store, callbacks)
     except KeyboardInterrupt:
         if run is None:
             raise
         status = "interrupted"
     finally:
         line.close()
-    return Result(target, dataclasses.replace(run, seconds=elapsed()), status)
+    run = dataclasses.replace(run, seconds=elapsed())
+    if store is not None:
+        store.close(run, status)
+    return Result(target, run, status)
 
 
 @float64
@@ -266,11 +286,17 @@ def _stalled(history: History, patience: int) -> bool:
     return not now["elbo"] - then["elbo"] > max(noise, MIN_GAIN)
 
 
-def _call(callbacks: Sequence[Callable[[Step], Any]], run: Run) -> bool:
+def _after_step(
+    run: Run, line: Progress, store: Checkpoint | None, callbacks: Sequence[Callable[[Step], Any]]
+) -> str | None:
+    """Everybody who wants to know of the step, the file first; "callback" if one of them asks to stop."""
     row = run.history.rows[-1]
+    if store is not None:
+        store.write(run)
+    line.update(row)
     seen = Step(row["step"], run.state.mixture.active(), dict(row), run.history)
     answers = [callback(seen) for callback in callbacks]
-    return any(answers)
+    return "callback" if any(answers) else None
 
 
 def _limits(max_steps: Any, max_components: Any, max_seconds: Any, max_evals: Any, kl_tol: Any, gap_tol: Any) -> Limits:
@@ -298,18 +324,45 @@ def _checked_seed(seed: Any) -> int:
 @float64
 def _checked_resume(resume: Any, target: Target, given: dict[str, Any]) -> Run:
     if not isinstance(resume, Result):
-        raise TypeError(f"resume must be the Result of an earlier fit, got {type(resume).__name__}")
+        raise TypeError(f"resume must be the Result of an earlier fit, or its file, got {type(resume).__name__}")
     run: Run = resume.run
     changed = [name for name, value in given.items() if value is not None and name not in RESUMABLE]
     if changed:
         raise ValueError(
             f"resume= continues with the parts and the seed the run was started with; leave out {', '.join(changed)}"
         )
-    if target.dim != run.state.mixture.dim:
-        raise ValueError(f"resume= is a fit of {run.state.mixture.dim} parameters, but target has {target.dim}")
-    if not _same_target(run, target):
-        raise ValueError("resume= is a fit of another target: its log density differs at the draws that were stored")
+    check_target("resume=", run, target)
     return run
+
+
+@float64
+def check_target(argument: str, run: Run, target: Target) -> None:
+    """Raise ValueError unless the run is one of this target."""
+    if target.dim != run.state.mixture.dim:
+        raise ValueError(f"{argument} is a fit of {run.state.mixture.dim} parameters, but target has {target.dim}")
+    if not _same_target(run, target):
+        raise ValueError(
+            f"{argument} is a fit of another target: its log density differs at the draws that were stored"
+        )
+
+
+def _furthest(found: Run, resumed: Run | None, plan: Recipe, seed: int, target: Target, argument: str) -> Run:
+    """The run in the checkpoint file, or the resumed one if that is ahead; refused if the file holds another run."""
+    mine, theirs = encode(plan), encode(found.recipe)
+    changed = [name for name in mine if name not in RESUMABLE and mine[name] != theirs[name]]
+    changed += ["seed"] if seed != found.seed else []
+    if changed:
+        raise ValueError(
+            f"{argument} holds a run that was started with another {', '.join(changed)}; give the same settings to go "
+            "on with it, or delete it or name another file to start anew"
+        )
+    check_target(argument, found, target)
+    if resumed is None:
+        return found
+    ahead, behind = sorted((resumed, found), key=lambda run: -len(run.history.rows))
+    if not np.array_equal(ahead.history["elbo"][: len(behind.history.rows)], behind.history["elbo"]):
+        raise ValueError(f"{argument} holds another run than resume=; delete it or name another file")
+    return ahead
 
 
 def _same_target(run: Run, target: Target) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +13,23 @@ from boostvi import diagnostics
 from boostvi._jit import counted_jit, float64
 from boostvi.diagnostics import Evaluation
 from boostvi.history import History
+from boostvi.integrations.arviz import to_arviz
 from boostvi.mixture import Mixture
+from boostvi.modes import Mode, clusters
 from boostvi.probes import Probes, probe
-from boostvi.target import Target, log_densities
+from boostvi.summary import summary
+from boostvi.target import Target, log_densities, starting_points
 
 if TYPE_CHECKING:
+    from boostvi.check import Check
     from boostvi.fit import Run
 
 JUDGING_DRAWS = 10_000
 """Fresh draws behind the final numbers."""
 IMPORTANCE_FACTOR = 10
 """Draws of the mixture per draw asked for when they are resampled by importance."""
-
-STATUS = {
-    "converged": "the tolerance was reached",
-    "no-improvement": "further components no longer raised the ELBO",
-    "max-steps": "the budget of steps was used",
-    "max-components": "the budget of components was used",
-    "max-seconds": "the budget of time was used",
-    "max-evals": "the budget of target evaluations was used",
-    "callback": "a callback asked to stop",
-    "interrupted": "it was interrupted",
-}
+LEAST_POOL = 1000
+"""And the least number of them."""
 
 
 class Result:
@@ -42,6 +38,8 @@ class Result:
     Every number here (elbo, kl_estimate, khat, …) comes from draws that had no part in the fit, drawn and evaluated
     when first asked for. `run` is the state behind it: `fit(target, resume=result)` goes on from its last step.
     """
+
+    judging_draws = JUDGING_DRAWS
 
     def __init__(self, target: Target, run: Run, status: str):
         self.target = target
@@ -79,7 +77,7 @@ class Result:
     def evaluation(self) -> Evaluation:
         draws, log_target, log_q = self._fresh
         wide = diagnostics.wide_draws(self.target, self.run.best, draws, self.run.seed)
-        return diagnostics.evaluate(log_target, log_q, wide)
+        return diagnostics.evaluate(log_target, log_q, wide, draws)
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:
@@ -129,7 +127,12 @@ class Result:
     @cached_property
     def _judgement(self) -> tuple[str, tuple[str, ...]]:
         probes = self.probes if np.isfinite(self.elbo) else None
-        return diagnostics.judge(self.evaluation, self.khat, self.ess / JUDGING_DRAWS, probes)
+        verdict, reasons = diagnostics.judge(self.evaluation, self.khat, self.ess / JUDGING_DRAWS, probes)
+        if verdict != "unreliable":
+            return verdict, reasons
+        starts = starting_points(self.target, diagnostics.key_for(self.run.seed, "start", 0))
+        improper = diagnostics.runaway(self._fresh[0], starts, self.target.names)
+        return verdict, reasons if improper is None else (*reasons, improper)
 
     @cached_property
     def probes(self) -> Probes | None:
@@ -143,69 +146,117 @@ class Result:
         importance: resample 10·n draws of the mixture by Pareto-smoothed weights p/q. Their error falls where the
         mixture is off, and k̂ says whether that can be trusted.
         """
+        return self.in_own_space(self.unconstrained_draws(n, seed=seed, importance=importance))
+
+    @float64
+    def unconstrained_draws(self, n: int, *, seed: int = 0, importance: bool = False) -> np.ndarray:
+        """What `sample` gives, on R^d."""
         if not importance:
-            return self._constrained(self.mixture.sample(n, seed=seed))
-        draws = self.mixture.sample(IMPORTANCE_FACTOR * n, seed=seed)
+            return self.mixture.sample(n, seed=seed)
+        draws = self.mixture.sample(max(IMPORTANCE_FACTOR * n, LEAST_POOL), seed=seed)
         log_ratio = log_densities(self.target, draws) - self.mixture.log_prob(draws)
         weights, _, _ = diagnostics.importance(log_ratio)
-        chosen = np.random.default_rng(seed).choice(draws.shape[0], size=n, p=weights)
-        return self._constrained(draws[chosen])
+        return draws[np.random.default_rng(seed).choice(draws.shape[0], size=n, p=weights)]
 
-    def _constrained(self, draws: np.ndarray) -> Any:
+    @float64
+    def in_own_space(self, draws: np.ndarray) -> Any:
+        """Draws on R^d as the model has them."""
         if self.target.constrain is None:
             return draws
         return jax.tree.map(np.asarray, _constrain(self.target.constrain, draws))
 
+    @cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """Clusters of components with their weight, location and members, heaviest first."""
+        weights, loc = np.asarray(self.mixture.weights), np.asarray(self.mixture.params["loc"])
+        found = clusters(self.target, self.mixture)
+        places = self.in_own_space(loc[[top for _, top in found]])
+        return tuple(
+            Mode(
+                float(weights[members].sum()), jax.tree.map(lambda leaf, i=i: leaf[i], places), tuple(members.tolist())
+            )
+            for i, (members, _) in enumerate(found)
+        )
+
+    # -- to other tools
+
+    @property
+    def guide(self) -> Any:
+        """A NumPyro guide, for a target of from_numpyro: `Predictive(model, guide=guide, params=guide.params, …)`."""
+        model = self._model("guide")
+        if not hasattr(model, "guide"):
+            raise ValueError(f"guide is for NumPyro models; this target comes from {model.name}")
+        return model.guide(self.mixture)
+
+    def posterior_predictive(self, n: int = 1000, *, seed: int = 0, importance: bool = False) -> dict[str, np.ndarray]:
+        """Replicates of the observed sites, one for each of n draws."""
+        model = self._model("posterior_predictive")
+        return dict(model.posterior_predictive(self.sample(n, seed=seed, importance=importance), seed))
+
+    def log_likelihood(self, n: int = 1000, *, seed: int = 0, importance: bool = False) -> dict[str, np.ndarray]:
+        """Log likelihood of every observation at n draws, by observed site."""
+        return dict(self._model("log_likelihood").log_likelihood(self.sample(n, seed=seed, importance=importance)))
+
+    def to_arviz(
+        self, n: int = 1000, *, seed: int = 0, importance: bool = False, coords: Any = None, dims: Any = None
+    ) -> Any:
+        """n draws as ArviZ's InferenceData (0.23) or DataTree (1.x), in one chain.
+
+        With a model: log_likelihood, posterior_predictive and observed_data, too. sample_stats has lp (ln p), log_prob
+        (ln q), importance_weight and component. coords, dims: as ArviZ takes them; they go before the model's own.
+        """
+        return to_arviz(self, n, seed=seed, importance=importance, coords=coords, dims=dims)
+
+    @float64
+    def initial_positions(self, chains: int = 4, *, seed: int = 0) -> Any:
+        """Starting points for MCMC, resampled by importance: an array (chains, dim) for BlackJAX, or the tree of
+        unconstrained values that NumPyro's `MCMC.run(..., init_params=)` takes, chains first."""
+        z = self.unconstrained_draws(chains, seed=seed, importance=True)
+        return z if self.target.unravel is None else jax.tree.map(np.asarray, jax.vmap(self.target.unravel)(z))
+
+    @float64
+    def inverse_mass_matrix(self, *, dense: bool = True) -> np.ndarray:
+        """Covariance of the posterior on R^d by importance (dense=False: the variances), to start NUTS with."""
+        draws, weights = self._fresh[0], self._importance[0]
+        centred = draws - weights @ draws
+        return (centred * weights[:, None]).T @ centred if dense else weights @ centred**2
+
+    def _model(self, wanted: str) -> Any:
+        if self.target.model is None:
+            raise ValueError(f"{wanted} needs a model with data: make the target with from_numpyro or from_pymc")
+        return self.target.model
+
+    def check(self, reference_draws: Any, *, n: int = 2000, seed: int = 0, importance: bool = False) -> Check:
+        """Compare n draws with reference draws, of MCMC say: every difference beside what chance would give.
+
+        reference_draws: site -> array of shape (n, …) or (chains, draws, …); an ArviZ posterior; or, for a target
+            without `constrain`, an array (n, dim) or (chains, draws, dim). By chain, their autocorrelation counts.
+        importance: compare the draws that `sample(n, importance=True)` gives.
+        """
+        from boostvi.check import compare
+
+        return compare(self, reference_draws, n=n, seed=seed, importance=importance)
+
     def summary(self) -> str:
-        """Print, and return, where the fit stands and what it says about each parameter."""
-        text = "\n".join([self._headline(), "", self._parameters()])
+        """Print, and return, where the fit stands, its modes, what to do next, and what it says of each parameter."""
+        text = summary(self)
         print(text)
         return text
 
-    def _headline(self) -> str:
-        last = self.history.rows[-1]["step"]
-        step = f"step {last}" if self.best_step == last else f"step {self.best_step}, the best of {last}"
-        lines = [
-            f"{self.verdict}: {self.reasons[0]}",
-            *(f"  {reason}" for reason in self.reasons[1:]),
-            f"ELBO {self.elbo:.4f} ± {self.elbo_se:.2g}   log evidence {self.log_evidence:.4f}   "
-            f"KL ≈ {self.kl_estimate:.3g} ± {self.kl_se:.2g} nats   k̂ {self.khat:.2f}   "
-            f"ESS {self.ess:.0f} of {JUDGING_DRAWS}",
-            f"{self.mixture.n_active} components of family {self.mixture.family.name} ({step}); "
-            f"{self.evals:,} target evaluations in {self.run.seconds:.1f} s",
-            f"stopped: {self.status} ({STATUS[self.status]})",
-        ]
-        return "\n".join(lines)
+    def save(self, path: str | os.PathLike[str], *, evaluate: bool = True) -> None:
+        """Write the run to a file, all of it or nothing; `bv.load(path)` gives it back, and `fit(resume=path)` goes on.
 
-    def _parameters(self, n: int = 4000, most: int = 40) -> str:
-        draws = self.sample(n, seed=0)
-        columns = dict(zip(self.target.names, draws.T, strict=True)) if isinstance(draws, np.ndarray) else _flat(draws)
-        width = max([9, *(len(name) for name in columns)])
-        rows = [f"{'parameter':<{width}} {'mean':>10} {'sd':>10} {'5 %':>10} {'50 %':>10} {'95 %':>10}"]
-        for name, values in list(columns.items())[:most]:
-            low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
-            numbers = (values.mean(), values.std(), low, middle, high)
-            rows.append(f"{name:<{width}} " + " ".join(f"{number:>10.4g}" for number in numbers))
-        if len(columns) > most:
-            rows.append(f"… and {len(columns) - most} more; result.sample(n) has them all")
-        return "\n".join(rows)
+        evaluate: compute the verdict, its numbers and the summary first, so that the file has them.
+        """
+        from boostvi.storage import save
+
+        save(self, path, evaluate)
 
     def __repr__(self) -> str:
         return (
             f"Result({self.verdict}: {self.mixture.n_active} components, ELBO {self.elbo:.4f} ± {self.elbo_se:.2g}, "
             f"KL ≈ {self.kl_estimate:.3g}, {self.status})"
         )
-
-
-def _flat(tree: Any) -> dict[str, np.ndarray]:
-    """Scalar columns of stacked draws, named by site and index."""
-    columns = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        name = ".".join(str(getattr(part, "key", getattr(part, "idx", part))) for part in path)
-        for index in np.ndindex(leaf.shape[1:]):
-            label = f"{name}[{','.join(map(str, index))}]" if index else name
-            columns[label] = np.asarray(leaf[(slice(None), *index)], dtype=np.float64)
-    return columns
 
 
 @counted_jit(static_argnums=0)
