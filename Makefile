@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check lint format benchmarks clean
+.PHONY: demo test coverage check lint format benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/boostvi demo --out demo-output
 
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile
+
+coverage: $(VENV)/.installed
+	$(BIN)/pytest -n 2 --dist loadfile --cov=boostvi --cov-report=term-missing:skip-covered
 
 check: lint
 	$(BIN)/mypy
@@ -28,6 +31,10 @@ benchmarks: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/compare.py
 	$(BIN)/python benchmarks/honesty.py
+	$(BIN)/python benchmarks/cold_start.py
+	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/posteriors.py
+	$(BIN)/python benchmarks/kill.py
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "boostvi needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11")'

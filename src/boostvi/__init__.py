@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from boostvi.fit import Step, fit
@@ -25,22 +26,20 @@ __all__ = [
 ]  # fmt: skip
 
 
+_LAZY = {
+    "calibrate": "boostvi.calibration",
+    "from_numpyro": "boostvi.integrations.numpyro",
+    "from_pymc": "boostvi.integrations.pymc",
+    "from_stan": "boostvi.integrations.stan",
+}
+"""Imported when they are asked for: `import boostvi` stays quick."""
+
+
 def __getattr__(name: str) -> Any:
-    """Adapters are imported when they are asked for: `import boostvi` stays quick."""
-    if name == "calibrate":
-        from boostvi.calibration import calibrate
-
-        return calibrate
-    if name == "from_numpyro":
-        from boostvi.integrations.numpyro import from_numpyro
-
-        return from_numpyro
-    if name == "from_pymc":
-        from boostvi.integrations.pymc import from_pymc
-
-        return from_pymc
-    if name == "from_stan":
-        from boostvi.integrations.stan import from_stan
-
-        return from_stan
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'boostvi' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
