@@ -20,10 +20,11 @@ import boostvi as bv
 from boostvi import calibration as module
 from boostvi import plots
 from boostvi._jit import trace_counts
-from boostvi.calibration import Calibration, _p_excursion, _p_symmetric, _rank, _Simulation
+from boostvi.calibration import Calibration, _p_excursion, _p_symmetric, _rank
 from boostvi.families import DiagonalNormal
 from boostvi.mixture import Mixture
 from boostvi.next_component import Adam, PlainVI
+from boostvi.simulation import Simulation
 
 UNLIKELY = 1e-4
 
@@ -192,9 +193,9 @@ CALLS = {  # model, arguments without data, and with them
 OBSERVED = {"plate": ["y"], "counts": ["counts", "levels"], "scan": ["y"]}
 
 
-def simulation(name) -> _Simulation:
+def simulation(name) -> Simulation:
     model, args, _ = CALLS[name]
-    return _Simulation(model, args, {}, OBSERVED[name], None)
+    return Simulation(model, args, {}, OBSERVED[name], None)
 
 
 @pytest.mark.usefixtures("x64")
@@ -231,7 +232,7 @@ def test_parameters_come_from_the_prior_and_data_from_the_model():
 
 @pytest.mark.usefixtures("x64")
 def test_what_is_derived_from_the_data_sees_those_of_its_fit():
-    simulated = _Simulation(conjugate, (np.zeros(4),), {}, None, ["gap", "mu"])
+    simulated = Simulation(conjugate, (np.zeros(4),), {}, None, ["gap", "mu"])
     assert simulated.observed == ["y"]
     truths, data = simulated.draw(2, seed=0)
     np.testing.assert_allclose(truths["gap"], np.asarray(data).mean(axis=1) - truths["mu"])
@@ -258,7 +259,7 @@ def exact():
 @pytest.mark.usefixtures("x64")
 def test_ranks_are_those_of_the_posterior(exact):
     found, _ = exact
-    truths, data = _Simulation(conjugate, (np.zeros(4),), {}, None, None).draw(N_FITS, seed=5)
+    truths, data = Simulation(conjugate, (np.zeros(4),), {}, None, None).draw(N_FITS, seed=5)
     precision = 1 / 4 + 4
     mean = (1 / 4 + np.asarray(data).sum(axis=1)) / precision
     expected = norm.cdf((truths["mu"] - mean) * np.sqrt(precision))
@@ -383,7 +384,7 @@ def test_importance_is_that_of_the_target(pretend):
     pretend(lambda i: None)
     found = bv.calibrate(conjugate, np.zeros(4), n=20, importance=True, seed=5)
     with jax.enable_x64(True):
-        truths, data = _Simulation(conjugate, (np.zeros(4),), {}, None, None).draw(20, seed=5)
+        truths, data = Simulation(conjugate, (np.zeros(4),), {}, None, None).draw(20, seed=5)
     mean = (1 / 4 + np.asarray(data).sum(axis=1)) / (1 / 4 + 4)
     expected = norm.cdf((truths["mu"] - mean) * np.sqrt(1 / 4 + 4))
     near = np.abs(mean) < 1.0

@@ -15,10 +15,11 @@ from scipy.spatial import cKDTree
 from scipy.stats import binom, norm, wasserstein_distance
 
 import boostvi as bv
-from boostvi import check
-from boostvi.check import Check, Measure, Parameter, compare_draws, holm
+from boostvi import two_sample
+from boostvi.check import JOINT_DRAWS, Check, Parameter, compare_draws, holm
 from boostvi.families import DiagonalNormal
 from boostvi.mixture import Mixture
+from boostvi.two_sample import Measure
 
 N, M = 1000, 800
 
@@ -183,15 +184,15 @@ def test_mmd_and_accuracy_by_definition():
     n = 60
     points = np.concatenate([normal(n, 2, 0), normal(n, 2, 1) + 0.8])
     labels = np.repeat([1, 0], n).astype(np.int8)
-    distances = check._squared_distances(points)
+    distances = two_sample._squared_distances(points)
     squared = np.sum((points[:, None] - points) ** 2, axis=-1)
     kernel = np.exp(-squared / np.median(squared[:n, n:]))
     off = ~np.eye(n, dtype=bool)
     expected = kernel[:n, :n][off].mean() + kernel[n:, n:][off].mean() - 2 * kernel[:n, n:].mean()
-    assert check._mmd(distances, labels[None])[0] == pytest.approx(expected, abs=1e-5)
-    _, nearest = cKDTree(points).query(points, k=check.NEIGHBOURS + 1)
+    assert two_sample._mmd(distances, labels[None])[0] == pytest.approx(expected, abs=1e-5)
+    _, nearest = cKDTree(points).query(points, k=two_sample.NEIGHBOURS + 1)
     right = (labels[nearest[:, 1:]].mean(axis=1) > 0.5) == labels
-    assert check._accuracy(distances, labels[None])[0] == pytest.approx(right.mean())
+    assert two_sample._accuracy(distances, labels[None])[0] == pytest.approx(right.mean())
 
 
 def test_small_differences_that_are_certain_are_close():
@@ -199,7 +200,7 @@ def test_small_differences_that_are_certain_are_close():
     assert "means" in found.beyond_chance
     assert found.verdict == "close"
     assert found.ok
-    assert found.n_joint == check.JOINT_DRAWS
+    assert found.n_joint == JOINT_DRAWS
     assert str(found).startswith("close: beyond chance (means")
 
 
