@@ -380,7 +380,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="run the models whose name contains this")
     parser.add_argument("--no-pymc", action="store_true")
     parser.add_argument("--no-nuts", action="store_true")
-    parser.add_argument("--json", type=Path, help="write the rows here as well")
+    parser.add_argument("--json", type=Path, help="write the rows here as well; models that it has are not run again")
     options = parser.parse_args(argv)
     with_pymc = not options.no_pymc
     if with_pymc and importlib.util.find_spec("pymc") is None:
@@ -388,8 +388,11 @@ def main(argv: list[str] | None = None) -> int:
         with_pymc = False
     where = machine()
     rows: list[dict[str, Any]] = []
+    known = {}
+    if options.json and options.json.exists():
+        known = {row["model"]: row for row in json.loads(options.json.read_text())}
     for example in [example for name, example in EXAMPLES.items() if options.only in name]:
-        rows.append(run(example, with_pymc, not options.no_nuts))
+        rows.append(known.get(example.name) or run(example, with_pymc, not options.no_nuts))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))
