@@ -34,6 +34,8 @@ from scipy.special import expit
 import boostvi as bv
 from boostvi._jit import float64
 
+MAX_SECONDS = 120
+"""Budget of a fit: most stop long before by themselves."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
 DENSITY_TOLERANCE = 1e-8
 """Of the log densities, relative to their magnitude, up to a constant."""
@@ -252,7 +254,7 @@ def reference_draws(example: Example, target: bv.Target) -> tuple[np.ndarray, di
 def fitted(target: bv.Target) -> tuple[bv.Result, np.ndarray, float]:
     """The fit, draws to be used as its verdict says, and its seconds, with those of the verdict."""
     begin = time.perf_counter()
-    result = bv.fit(target, seed=0, progress=False)
+    result = bv.fit(target, seed=0, max_seconds=MAX_SECONDS, progress=False)
     weighted = result.verdict == "usable"
     seconds = time.perf_counter() - begin
     return result, result.unconstrained_draws(DRAWS, seed=1, importance=weighted), seconds
@@ -339,7 +341,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 PAGE_TEXT = """# Models
 
 Eleven models, each written in NumPyro (`benchmarks/_models_numpyro.py`) and in PyMC (`benchmarks/_models_pymc.py`),
-fitted by `bv.fit(target, seed=0)` with nothing else set. Written by
+fitted by `bv.fit(target, seed=0, max_seconds={seconds})` with nothing else set. Written by
 
     python benchmarks/models.py
 
@@ -362,6 +364,7 @@ def page(rows: list[dict[str, Any]], where: str) -> str:
     heavy = [f"{name} of the {_title(e.name)}" for e in EXAMPLES.values() for name in sorted(e.heavy)]
     text = PAGE_TEXT.format(
         where=where,
+        seconds=MAX_SECONDS,
         table=table(rows),
         chains=CHAINS,
         samples=SAMPLES,

@@ -193,5 +193,6 @@ def kl_between(params: Params) -> Float[np.ndarray, "n n"]:
 def _distances(params: Params) -> Float[np.ndarray, "n n"]:
     """Distance of centre j from centre i in the units of component i, [j, i]."""
     loc = np.asarray(params["loc"])
-    columns = [np.linalg.norm((loc - loc[i]) @ inverse.T, axis=1) for i, inverse in enumerate(params["inverse"])]
+    with np.errstate(over="ignore"):  # of a component far away, or very narrow: just far
+        columns = [np.linalg.norm((loc - loc[i]) @ inverse.T, axis=1) for i, inverse in enumerate(params["inverse"])]
     return np.stack(columns, axis=1)
