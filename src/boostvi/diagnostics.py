@@ -229,7 +229,7 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
 def _faults(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes | None) -> tuple[str, ...]:
     """Why not even importance weights make the draws usable."""
     faults = []
-    if probes is not None and probes.missed_share > NEGLIGIBLE:
+    if probes is not None and not probes.missed_share <= NEGLIGIBLE:
         count, share = probes.missed.size, 100 * probes.missed_share
         faults.append(
             f"a search found {count} mode{'s' if count > 1 else ''} that the mixture misses, with about {share:.2g} % "
@@ -240,9 +240,14 @@ def _faults(evaluation: Evaluation, khat: float, ess_share: float, probes: Probe
             f"the log density was not finite at {evaluation.nonfinite} of the fresh draws: the mixture reaches "
             "where the model has no mass, so its ELBO is −inf"
         )
-    if not khat < KHAT_LIMIT and ess_share < NEAR_UNIFORM:
+    if not khat < KHAT_LIMIT and not ess_share >= NEAR_UNIFORM:
         faults.append(f"Pareto k̂ = {khat:.2f} is above {KHAT_LIMIT}: a few draws carry the importance weights")
-    if ess_share < ESS_SHARE_LIMIT:
+    if np.isnan(ess_share):
+        faults.append(
+            "ln p − ln q spans so much at its own draws that importance weights cannot be computed: the model may have "
+            "lost its digits there (differences of huge numbers)"
+        )
+    elif ess_share < ESS_SHARE_LIMIT:
         faults.append(f"only {100 * ess_share:.1f} % of the draws are effective after reweighting")
     return tuple(faults)
 
@@ -259,7 +264,7 @@ def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: P
         )
     if not evaluation.kl_estimate + 2.0 * evaluation.kl_se < GOOD_KL:
         short.append(f"the distance, plus twice its error, is above {GOOD_KL} nats")
-    if ess_share < GOOD_ESS_SHARE:
+    if not ess_share >= GOOD_ESS_SHARE:
         short.append(f"fewer than {100 * GOOD_ESS_SHARE:.0f} % of the draws are effective")
     if probes is not None and probes.missed.size:
         short.append(f"a search found regions that it misses, with about {100 * probes.missed_share:.1g} % of the mass")

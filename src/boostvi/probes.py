@@ -49,7 +49,8 @@ class Probes:
     @property
     def missed_share(self) -> float:
         """Share of all the mass seen that lies in the missed modes."""
-        return float(self.missed.sum() / (1.0 + self.missed.sum()))
+        total = self.missed.sum()
+        return float(total / (1.0 + total)) if np.isfinite(total) else 1.0
 
 
 @float64
@@ -62,7 +63,9 @@ def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) ->
     found = look(target, mixture, climbs, key_look)
     locations = found.components["loc"] if found.elbos.size else np.zeros((0, target.dim))
     drift, drift_se, evals = chains(target, mixture, key_chains)
-    return Probes(climbs, np.exp(found.elbos - found.elbo), locations, drift, drift_se, found.evals + evals)
+    with np.errstate(over="ignore"):
+        missed = np.exp(found.elbos - found.elbo)
+    return Probes(climbs, missed, locations, drift, drift_se, found.evals + evals)
 
 
 def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, int]:
