@@ -323,8 +323,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "means, NumPyro − PyMC, sd", "fit, s", "fit from PyMC, s", "NUTS, s", "NUTS ESS",
     ]  # fmt: skip
     formats = {
-        "density": "{:.0e}", "verdict": "{}", "kl": "{:.3f}", "khat": "{:.2f}", "components": "{}",
-        "mean_error": "{:.3f}", "sd_error": "{:.1%}", "pymc_mean_difference": "{:.3f}", "seconds": "{:.1f}",
+        "density": "{:.0e}", "verdict": "{}", "kl": "{:.3g}", "khat": "{:.2f}", "components": "{}",
+        "mean_error": "{:.2g}", "sd_error": "{:.2g}", "pymc_mean_difference": "{:.2g}", "seconds": "{:.1f}",
         "pymc_seconds": "{:.1f}", "nuts_seconds": "{:.1f}", "nuts_ess": "{:.0f}",
     }  # fmt: skip
     cells = [
