@@ -345,7 +345,7 @@ fitted by `bv.fit(target, seed=0, max_seconds={seconds})` with nothing else set.
 
     python benchmarks/models.py
 
-on {where}.
+on {where}.{kept}
 
 {table}
 
@@ -359,11 +359,14 @@ on {where}.
 """
 
 
-def page(rows: list[dict[str, Any]], where: str) -> str:
+def page(rows: list[dict[str, Any]], where: str, kept: int) -> str:
     doubtful = [f"- {_title(row['model'])}: {row['reason']}" for row in rows if row["verdict"] != "good"]
     heavy = [f"{name} of the {_title(e.name)}" for e in EXAMPLES.values() for name in sorted(e.heavy)]
     text = PAGE_TEXT.format(
         where=where,
+        kept=f" {kept} of the rows were kept from earlier calls of it, and from whatever version it was then."
+        if kept
+        else "",
         seconds=MAX_SECONDS,
         table=table(rows),
         chains=CHAINS,
@@ -400,7 +403,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))
     if len(rows) == len(EXAMPLES) and with_pymc and not options.no_nuts:
-        PAGE.write_text(page(rows, where))
+        PAGE.write_text(page(rows, where, len(known)))
     print(f"{where}\n\n{table(rows)}")
     wrong = failures(rows)
     print("\n".join(["", *wrong]) if wrong else "\nall as promised")
