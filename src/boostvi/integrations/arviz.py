@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ def to_arviz(
 ) -> Any:
     """See `Result.to_arviz`."""
     try:
-        import arviz as az
+        az: Any = importlib.import_module("arviz")  # its two major versions have no types in common
     except ImportError as error:
         raise ImportError("to_arviz needs ArviZ: pip install 'boostvi[arviz]'") from error
     z = result.unconstrained_draws(n, seed=seed, importance=importance)
