@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test coverage check lint format benchmarks clean
+.PHONY: demo test test-all coverage check lint format benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/boostvi demo --out demo-output
 
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile
+
+test-all: check
+	$(BIN)/pytest -n 2 --dist loadfile -m ""
 
 coverage: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist loadfile --cov=boostvi --cov-report=term-missing:skip-covered

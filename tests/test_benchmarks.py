@@ -45,6 +45,7 @@ def rows_of(markdown: str) -> dict[str, list[str]]:
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
 
 
+@pytest.mark.slow
 def test_step_overhead_runs_and_compiles_nothing_inside_the_timed_runs():
     out = output_of(
         "step_overhead.py", "--rows", "50", "--steps", "2", "--repeats", "2", "--iterations", "5",
@@ -65,6 +66,7 @@ def test_step_overhead_runs_and_compiles_nothing_inside_the_timed_runs():
     assert re.search(r"EXTRAPOLATED from 1 steps to 2: step sizes \d", out)
 
 
+@pytest.mark.slow
 def test_growth_runs_every_size_and_prints_exponents():
     # both sizes have the same capacity: the second finds its programs in the cache
     arguments = "--components 3 4 --rows --dimensions --families diagonal-laplace"

@@ -17,6 +17,7 @@ def load(name: str):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There are not enough devices")
 def test_nuts_needs_fewer_gradients_from_a_fit(capsys):
     found = load("start_nuts").main(["--rows", "100", "--columns", "4", "--draws", "200"])

@@ -130,11 +130,13 @@ def test_the_targets_differ_in_their_data_only(name):
 
 
 class TestEveryFamily:
-    @pytest.mark.parametrize("name", TARGETS)
+    @pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "two-modes" else []) for name in TARGETS]
+    )
     @pytest.mark.parametrize("family", FAMILIES)
     def test_end_to_end(self, family, name):
         settings = {**LEARNED, "family": family, "correction": "fully-corrective"}
-        result = assert_climbs(TARGETS[name], 2, **settings)
+        result = assert_climbs(TARGETS[name], 3, **settings)
         assert_no_nan(result)
         assert_on_the_simplex(result)
         assert result.mixture.family.name == family
