@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from boostvi.result import Result
-from boostvi.summary import STATUS
+from boostvi.summary import DRAWS, MOST_PARAMETERS, STATUS
 from boostvi.target import Target
-
-DRAWS = 4000
-MOST_PARAMETERS = 40
 
 
 class NoTarget:
