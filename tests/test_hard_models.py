@@ -123,3 +123,26 @@ def test_a_region_without_mass():
     else:
         assert result.verdict == "unreliable"
         assert any("no mass" in reason for reason in result.reasons)
+
+
+def test_a_density_that_loses_its_digits_far_out():
+    """At a precision of e⁴⁵ the lgamma terms of a Dirichlet-multinomial cancel to thousands of nats, more than any
+    prior takes back, and all of it rounding error. The searches start out there, too."""
+    rng = np.random.default_rng(8)
+    shares = rng.dirichlet(12.0 * np.array([0.4, 0.3, 0.2, 0.1]), size=15)
+    counts = np.stack([rng.multinomial(50, row) for row in shares])
+
+    def model():
+        shares = numpyro.sample("shares", dist.Dirichlet(jnp.ones(4)))
+        precision = numpyro.sample("precision", dist.LogNormal(2.0, 1.0))
+        numpyro.sample("counts", dist.DirichletMultinomial(precision * shares, total_count=50), obs=counts)
+
+    target = bv.from_numpyro(model)
+    far = np.array([[41.026, -3.143, -4.112, 3.568], [45.517, -6.282, 24.651, 1.233], [48.764, 8.546, -3.844, -7.283]])
+    result = bv.fit(target, seed=0)
+    with jax.enable_x64(True):
+        assert max(float(target.log_density(z)) for z in far) > result.elbo + 1000.0
+    assert result.verdict == "good", result.reasons
+    draws = result.sample(20_000, seed=1)
+    assert np.log(draws["precision"]).mean() == pytest.approx(2.4, abs=0.2)
+    np.testing.assert_allclose(draws["shares"].mean(axis=0), counts.mean(axis=0) / 50.0, atol=0.03)

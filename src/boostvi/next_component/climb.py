@@ -23,6 +23,7 @@ SMALL_GAIN = 1e-3
 ValuesAndGradients = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # far out a gradient may be too large to square: that climb ends
 def climb(
     function: ValuesAndGradients, starts: np.ndarray, max_iterations: int, stragglers: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
