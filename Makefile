@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all coverage check lint format benchmarks clean
+.PHONY: demo test test-all coverage docs check lint format benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/boostvi demo --out demo-output
@@ -16,6 +16,10 @@ test-all: check
 
 coverage: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist loadfile --cov=boostvi --cov-report=term-missing:skip-covered
+
+docs: $(VENV)/.installed
+	$(BIN)/sphinx-build -W -q docs docs/_build
+	@echo 'open docs/_build/index.html'
 
 check: lint
 	$(BIN)/mypy
@@ -46,4 +50,4 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-output build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output docs/_build build dist .pytest_cache .mypy_cache .ruff_cache
