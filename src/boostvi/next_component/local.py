@@ -78,7 +78,8 @@ def gaussians_at(model: CountedTarget, points: Float[np.ndarray, "n dim"]) -> Pa
     shift = width[:, :, None] * np.eye(dim)
     both = np.stack([points[:, None] + shift, points[:, None] - shift], axis=1)
     gradients = model(both.reshape(-1, dim))[1].reshape(n, 2, dim, dim)
-    hessian = (gradients[:, 1] - gradients[:, 0]) / (2.0 * width[:, :, None])
+    with np.errstate(over="ignore", invalid="ignore"):  # far out, where gradients are infinite
+        hessian = (gradients[:, 1] - gradients[:, 0]) / (2.0 * width[:, :, None])
     hessian = np.where(np.isfinite(hessian), hessian, 0.0)
     hessian = 0.5 * (hessian + hessian.transpose(0, 2, 1))
     unit = np.sqrt(np.maximum(np.abs(np.diagonal(hessian, axis1=1, axis2=2)), MIN_DIAGONAL))
