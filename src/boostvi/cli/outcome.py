@@ -20,7 +20,7 @@ BUDGET_STATUS = ("max-seconds", "max-steps", "max-components", "max-evals", "int
 
 def text(result: Result, folder: Path) -> str:
     """The page that `result.summary()` prints, with commands as advice."""
-    first, _, rest = headline(result).partition(":")
+    first, _, rest = headline(result).replace("importance=True", "--importance").partition(":")
     head = f"{coloured(first, result.verdict, sys.stdout)}:{rest}"
     parts = [head, modes(result), advice(result, folder), "", parameters(result)]
     return "\n".join(part for part in parts if part is not None)

@@ -15,6 +15,8 @@ from boostvi.cli.options import add_command, add_sources, count, seed
 
 FORMATS = {".csv": "csv", ".npz": "npz", ".nc": "netcdf", ".netcdf": "netcdf"}
 STDOUT = Path("-")
+CHUNK = 1 << 16
+"""Bytes written at once: a reader that leaves is noticed at the next chunk."""
 DESCRIPTION = """Draws of the posterior, in the model's own terms (positive scales are positive, deterministic sites are
 there), as a table, as arrays, or as ArviZ's netcdf with log likelihood and predictions."""
 
@@ -117,8 +119,8 @@ def _write(file: Path, content: bytes) -> None:
     from boostvi.cli.files import write_whole
 
     if file == STDOUT:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
+        for start in range(0, len(content), CHUNK):
+            sys.stdout.buffer.write(content[start : start + CHUNK])
         sys.stdout.buffer.flush()
         return
     try:

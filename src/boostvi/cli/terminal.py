@@ -21,7 +21,8 @@ def coloured(text: str, kind: str, stream: TextIO) -> str:
 def message(text: str, kind: str | None = None) -> None:
     """`boostvi: error: text`, or without a kind `boostvi: text`."""
     lead = "boostvi: " + (coloured(f"{kind}:", kind, sys.stderr) + " " if kind else "")
-    print(f"{lead}{text}", file=sys.stderr, flush=True)
+    erase = "\r\x1b[K" if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else ""  # a live line of progress
+    print(f"{erase}{lead}{text}", file=sys.stderr, flush=True)
 
 
 def say(text: str, quiet: bool = False) -> None:
