@@ -21,7 +21,7 @@ from boostvi.cli.terminal import message
 __all__ = ["UsageError", "main"]
 
 EXPECTED = (UsageError, OutputError)
-MISTAKES = (ImportError, ValueError, TypeError, OSError)
+MISTAKES = (ImportError, ValueError, OSError)
 """What the library raises for arguments, packages and files that are not right."""
 
 

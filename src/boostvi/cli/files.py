@@ -1,4 +1,4 @@
-"""Files that are there as a whole, or as they were before."""
+"""Names of files as people write them, and files that are there as a whole or as they were before."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def write_whole(file: Path, write: Callable[[BinaryIO], Any]) -> None:
         os.replace(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def shown(path: Path) -> Path:
+    """As a person would write it: relative, where that is shorter."""
+    relative = os.path.relpath(path)
+    return min(Path(relative), path, key=lambda way: len(str(way)))

@@ -30,16 +30,20 @@ EXAMPLES = """  boostvi fit model.py:model --data patients.csv
 
 def add_parser(commands: Any) -> None:
     parser = add_command(
-        commands, "fit", run, help="fit a NumPyro model to a data file", description=DESCRIPTION, examples=EXAMPLES
-    )
+        commands, "fit", run, help="fit a NumPyro model to a data file", description=DESCRIPTION, examples=EXAMPLES,
+        usage="boostvi fit MODEL.py:function [--data FILE] [--arg NAME=COLUMN ...] [--out DIR] [options]",
+    )  # fmt: skip
     parser.add_argument("model", metavar="MODEL.py:function", help="the function is `model` if it is not named")
     parser.add_argument("--data", metavar="FILE", type=Path, help="csv, tsv, npz, json or parquet")
     parser.add_argument(
-        "--arg", metavar="NAME=COLUMN", nargs="+", action="extend", default=[], help="which data go to an argument"
-    )
+        "--arg", metavar="NAME=COLUMN", nargs="+", action="extend", default=[], type=_pair,
+        help="which data go to an argument",
+    )  # fmt: skip
     parser.add_argument("--out", metavar="DIR", type=Path, help="the run folder (from the model's name)")
-    parser.add_argument("--recipe", choices=options.RECIPES, default="auto", help="the algorithm (%(default)s)")
-    parser.add_argument("--family", choices=options.FAMILIES, help="of the components (the recipe's own)")
+    parser.add_argument("--recipe", choices=options.RECIPES, default="auto", metavar="NAME",
+                        help="%(choices)s (%(default)s)")  # fmt: skip
+    parser.add_argument("--family", choices=options.FAMILIES, metavar="NAME",
+                        help="of the components: %(choices)s (the recipe's own)")  # fmt: skip
     parser.add_argument("--seed", type=options.seed, default=0, help="same seed, same result (%(default)s)")
     add_budgets(parser)
     add_outcome(parser)
@@ -62,10 +66,18 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         budgets=given_budgets(arguments),
     )
-    say(f"{model}:{function} into {folder}", arguments.quiet)
     problem = prepare(plan, arguments.quiet)
     run_folder.check_same(folder, plan, problem.bound)
+    say(f"the run folder is {folder}", arguments.quiet)
     return execute(folder, problem, arguments)
+
+
+def _pair(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(
+            f"takes name=column, name=column,column or name=value, got {text!r} (the model goes before --arg)"
+        )
+    return text
 
 
 def default_folder(model: Path, function: str) -> Path:

@@ -15,7 +15,8 @@ from boostvi.cli import data as datafiles
 from boostvi.cli import model_file, parts, run_folder
 from boostvi.cli.arguments import Bound
 from boostvi.cli.errors import BELOW_REQUIRED, INTERRUPTED, OK, OutputError, UsageError
-from boostvi.cli.run_folder import RUN, TRACE, Plan, shown
+from boostvi.cli.files import shown
+from boostvi.cli.run_folder import RUN, TRACE, Plan
 from boostvi.cli.terminal import message, say
 
 
@@ -57,10 +58,10 @@ def execute(folder: Path, problem: Problem, arguments: argparse.Namespace) -> in
     import boostvi as bv
 
     file, quiet = folder / RUN, arguments.quiet
-    changed = run_folder.changed_files(folder, problem.plan)
-    run_folder.write(folder, problem.plan, problem.bound)
     if file.exists():
+        _loaded(folder, problem)  # refused, and left as it is, if it is a run of another posterior
         say(f"going on with the run in {folder}", quiet)
+    run_folder.write(folder, problem.plan, problem.bound)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             result = bv.fit(
@@ -70,12 +71,6 @@ def execute(folder: Path, problem: Problem, arguments: argparse.Namespace) -> in
     except KeyboardInterrupt:
         message("interrupted before the first component was there; the same command starts again")
         return INTERRUPTED
-    except ValueError as error:
-        if not changed:
-            raise
-        raise UsageError(
-            f"{error}. Changed since that run began: {', '.join(changed)}; undo the change, or name another --out"
-        ) from error
     if result.status == "interrupted":
         row = result.history.rows[result.best_step]
         message(
@@ -97,10 +92,8 @@ def execute(folder: Path, problem: Problem, arguments: argparse.Namespace) -> in
 
 def _judged(result: Any, file: Path, problem: Problem, quiet: bool) -> tuple[Any, OSError | None]:
     """The result with its verdict, which the file keeps: from the file, or computed and written now."""
-    import boostvi as bv
-
     if file.exists():
-        stored = bv.load(file, target=problem.target)
+        stored = _loaded(file.parent, problem)
         if "_judgement" in vars(stored) and len(stored.history.rows) == len(result.history.rows):
             return stored, None
     say("judging: fresh draws, and a search for what the mixture misses …", quiet)
@@ -132,19 +125,25 @@ def verdict_code(result: Any, required: str | None) -> int:
 
 def restored(folder: Path, model: Path | None, data: Path | None) -> tuple[Plan, Any]:
     """The plan of a run folder and its result with the model: for draws, and for the report."""
-    import boostvi as bv
-
     plan = moved(run_folder.read(folder), model, data)
     if not (folder / RUN).exists():
         raise UsageError(f"{folder} has no {RUN} yet: its fit has not found the first component; run it again")
-    problem = prepare(plan)
+    return plan, _loaded(folder, prepare(plan))
+
+
+def _loaded(folder: Path, problem: Problem) -> Any:
+    """The result in a folder, if it is one of this model and these data."""
+    import boostvi as bv
+
     try:
-        return plan, bv.load(folder / RUN, target=problem.target)
+        return bv.load(folder / RUN, target=problem.target)
     except ValueError as error:
-        changed = run_folder.changed_files(folder, plan)
+        changed = run_folder.changed_files(folder, problem.plan)
         if not changed:
             raise
-        raise UsageError(f"{error}. Changed since the fit: {', '.join(changed)}") from error
+        raise UsageError(
+            f"{error}. Changed since it was made: {', '.join(changed)}; undo the change, or fit into another folder"
+        ) from error
 
 
 def moved(plan: Plan, model: Path | None, data: Path | None) -> Plan:

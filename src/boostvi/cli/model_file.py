@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from boostvi.cli.errors import UsageError
+from boostvi.cli.files import shown
 
 DEFAULT_FUNCTION = "model"
 
@@ -58,7 +59,7 @@ def _execute(file: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise UsageError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+        raise UsageError(f"{shown(Path(error.filename or file))}, line {error.lineno}: {error.msg}") from error
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{where(error, file)} imports {error.name!r}, which is not installed here (pip install {error.name}?)"

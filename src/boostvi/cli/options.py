@@ -8,20 +8,23 @@ from typing import Any
 
 RECIPES = ("auto", "bbbvi", "line-search", "adafw", "adaafw", "adapfw", "fully-corrective")
 FAMILIES = (
-    "diagonal-normal", "diagonal-laplace", "diagonal-student-t", "full-rank-normal", "low-rank-normal", "student-t",
-    "product-student-t",
+    "diagonal-normal", "diagonal-laplace", "diagonal-student-t", "full-rank-normal", "low-rank-normal",
+    "full-rank-student-t", "product-student-t",
 )  # fmt: skip
 """Names only: the registries they stand for import JAX. A test compares them."""
 
 BUDGETS = ("max_seconds", "max_steps", "max_components", "max_evals", "kl_tol")
 
 
-def add_command(commands: Any, name: str, run: Any, *, help: str, description: str, examples: str = "") -> Any:
+def add_command(
+    commands: Any, name: str, run: Any, *, help: str, description: str, examples: str = "", usage: str | None = None
+) -> Any:
     """A sub-parser with what every command has."""
     epilog = f"examples:\n{examples}" if examples else None
     parser = commands.add_parser(
-        name, help=help, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+        name, help=help, description=description, epilog=epilog, usage=usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.set_defaults(run=run)
     return parser

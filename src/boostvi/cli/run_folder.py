@@ -16,7 +16,7 @@ from typing import Any
 from boostvi import __version__
 from boostvi.cli.arguments import Bound
 from boostvi.cli.errors import UsageError
-from boostvi.cli.files import write_whole
+from boostvi.cli.files import shown, write_whole
 from boostvi.cli.options import BUDGETS
 
 RUN, PLAN, TRACE = "run.bvi", "fit.json", "trace"
@@ -52,12 +52,6 @@ class Plan:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
         words += ["--seed", str(self.seed)] if self.seed else []
         return shlex.join([*words, "--out", str(shown(folder))])
-
-
-def shown(path: Path) -> Path:
-    """As a person would write it: relative, where that is shorter."""
-    relative = os.path.relpath(path)
-    return min(Path(relative), path, key=lambda way: len(str(way)))
 
 
 def read(folder: Path) -> Plan:
