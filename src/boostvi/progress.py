@@ -185,11 +185,10 @@ def in_notebook() -> bool:
 def fitting(pieces: list[str], width: int) -> str:
     """The pieces that fit, the least telling ones left out first."""
     kept = dict(enumerate(pieces))
-    for drop in DROPPED_FIRST:
+    for drop in DROPPED_FIRST if len(pieces) > max(DROPPED_FIRST) else ():
         if len(" · ".join(kept.values())) <= width:
             break
-        if len(kept) > len(DROPPED_FIRST) - 1:
-            kept.pop(drop, None)
+        kept.pop(drop)
     return " · ".join(kept.values())
 
 

@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -28,6 +29,8 @@ MISTAKES = (ImportError, ValueError, OSError)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; see `boostvi --help`."""
     arguments = build().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ± and k̂ is no reason to fail
     try:
         with _warnings_in_one_line():
             code = int(arguments.run(arguments))

@@ -75,7 +75,7 @@ def _csv(file: Path) -> Data:
         stream.seek(0)
         first = start.split("\n", 1)[0]
         delimiter = "\t" if file.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
-        reader = csv.reader(stream, delimiter=delimiter)
+        reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True)
         try:
             header = [name.strip() or NAMELESS for name in next(reader, [])]
             for row in reader:
