@@ -350,8 +350,10 @@ class TestMistakes:
         refused(done, f"m.py, line {line} raised AttributeError", "given y: 3 numbers")
         assert not Path("m-regression-fit").exists()
 
-    def test_debug_shows_the_traceback(self, small, capfd):
-        done = run(capfd, "fit", "m.py:regression", "--data", "d.csv", "--debug")
+    @pytest.mark.parametrize("before", [True, False])
+    def test_debug_shows_the_traceback(self, small, capfd, before):
+        command = ["fit", "m.py:regression", "--data", "d.csv"]
+        done = run(capfd, *(["--debug", *command] if before else [*command, "--debug"]))
         assert done.code == 2
         assert "Traceback" in done.err
         assert "return y.no_such_thing" in done.err

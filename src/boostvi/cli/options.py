@@ -25,9 +25,13 @@ def add_command(
         name, help=help, description=description, epilog=epilog, usage=usage,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_debug(parser, argparse.SUPPRESS)  # it may also stand before the command
     parser.set_defaults(run=run)
     return parser
+
+
+def add_debug(parser: Any, default: Any = False) -> None:
+    parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of an error")
 
 
 def add_budgets(parser: Any) -> None:

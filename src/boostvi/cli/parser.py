@@ -10,6 +10,7 @@ from typing import Any
 from boostvi import __version__
 from boostvi.cli import bench, compare, completion, demo, fit, report, resume, sample
 from boostvi.cli.errors import EXIT_CODES
+from boostvi.cli.options import add_debug
 
 COMMANDS = (demo, fit, resume, sample, report, compare, bench, completion)
 
@@ -28,16 +29,15 @@ NO_COLOR=1 switches colours off.
 """
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Examples stay as they were written."""
-
-
 def build() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="boostvi", description=DESCRIPTION, epilog=f"{EXAMPLES}\n{EXIT_CODES}", formatter_class=Formatter
+        prog="boostvi",
+        description=DESCRIPTION,
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"boostvi {__version__}")
-    parser.set_defaults(debug=False)
+    add_debug(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     for command in COMMANDS:
         command.add_parser(commands)
