@@ -83,12 +83,12 @@ def call(function: Callable[..., Any], values: dict[str, Any]) -> tuple[list[Any
 def _split(given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip().isidentifier() or not value.strip():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier() or not value:
             raise UsageError(f"--arg takes name=column, name=column,column or name=value, got {text!r}")
         if name in found:
             raise UsageError(f"--arg {name} is given twice")
-        found[name.strip()] = value.strip()
+        found[name] = value
     return found
 
 

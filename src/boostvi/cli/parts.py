@@ -15,7 +15,8 @@ def tracer(folder: Path) -> list[Any]:
 
 def load_trace(folder: Path) -> Any:
     """What the callback kept; None for a run without it."""
-    return _trace().Trace.load(folder) if _trace() and folder.exists() else None
+    kept = folder.is_dir() and any(folder.iterdir())
+    return _trace().Trace.load(folder) if _trace() and kept else None
 
 
 def write_report(result: Any, trace: Any, path: Path, *, title: str, command: str | None) -> Path:
