@@ -218,10 +218,8 @@ class TestCompare:
         worse = copy / "worse"
         shutil.copytree(copy / "run", worse)
         result = fitting.restored(copy / "run", None, None)[1]
-        assert run(capfd, "compare", "run", "worse", "--json").code == 0
-        bv.fit(result.target, recipe="bbbvi", family="diagonal-normal", first="random", max_steps=0, seed=1).save(
-            worse / "run.bvi"
-        )
+        poor = bv.fit(result.target, recipe="bbbvi", family="diagonal-normal", first="random", max_steps=0, seed=1)
+        poor.save(worse / "run.bvi", evaluate=False)
         done = run(capfd, "compare", "worse", "run")
         head, first, second = done.out.splitlines()
         assert head.split() == ["run", "verdict", "ELBO", "KL", "k̂", "ESS", "components", "evals", "seconds"]
