@@ -222,7 +222,7 @@ class TestCompare:
         poor.save(worse / "run.bvi", evaluate=False)
         done = run(capfd, "compare", "worse", "run")
         head, first, second = done.out.splitlines()
-        assert head.split() == ["run", "verdict", "ELBO", "KL", "k̂", "ESS", "components", "evals", "seconds"]
+        assert head.split() == ["run", "verdict", "ELBO", "KL", "khat", "ESS", "components", "evals", "seconds"]
         assert first.split()[:3] == ["run", result.verdict, f"{result.elbo:.3f}"]
         assert second.split()[0] == "worse"
         assert done.err == ""

@@ -15,7 +15,7 @@ DESCRIPTION = """A table of several fits, best ELBO first: verdict, ELBO and est
 effective draws, components, evaluations and seconds. Only fits of the same model and data have
 ELBOs that can be compared."""
 
-HEAD = ("run", "verdict", "ELBO", "KL", "k̂", "ESS", "components", "evals", "seconds")
+HEAD = ("run", "verdict", "ELBO", "KL", "khat", "ESS", "components", "evals", "seconds")
 
 
 def add_parser(commands: Any) -> None:
