@@ -162,8 +162,9 @@ def test_out_that_is_a_file(tmp_path, capsys):
 
 
 def test_negative_seed(tmp_path, capsys):
-    assert cli.main(["demo", "--out", str(tmp_path), "--seed", "-1"]) == 2
-    assert_one_line(capsys.readouterr().err, "--seed must not be negative")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["demo", "--out", str(tmp_path), "--seed", "-1"])
+    assert "argument --seed: must not be negative" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("module", "extra"), [("sklearn.datasets", "demo"), ("matplotlib.figure", "plots")])

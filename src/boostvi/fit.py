@@ -24,7 +24,7 @@ from boostvi.directions.base import Kind
 from boostvi.families.base import Family
 from boostvi.history import History
 from boostvi.mixture import Mixture
-from boostvi.progress import Progress
+from boostvi.progress import Budget, Progress
 from boostvi.recipes import RECIPES, Recipe
 from boostvi.result import Result
 from boostvi.storage import Checkpoint, load
@@ -117,7 +117,8 @@ def fit(
         same parts.
     checkpoint: a file that is written after each step. If it is there already, the run in it goes on: a command that
         was killed is simply given again, and ends with the result that it would have had.
-    progress: True or False; by default a live line if stderr is a terminal.
+    progress: True or False; by default a live line if somebody watches, in a terminal or a notebook. True writes a line
+        now and then into a log file, too.
     callbacks: functions of a `Step`, run in the caller's own precision; a true return value stops the run.
     seed: the same seed gives the same result, bit for bit, on the same machine; 0 if not given.
 
@@ -161,7 +162,9 @@ def fit(
     elapsed = lambda: time.perf_counter() - begin  # noqa: E731
     deadline = None if max_seconds is None else begin + max_seconds
     status: str | None = None
-    line = Progress(progress, plan.max_steps)
+    ends_early = plan.patience is not None or plan.kl_tol is not None
+    steps = plan.max_steps if max_steps is not None or not ends_early else None  # a default that is hardly ever reached
+    line = Progress(progress, Budget(steps, max_seconds, max_evals), elapsed, run.history.rows[-1] if run else None)
     try:
         if run is None:
             run = start(elapsed, deadline)

@@ -1,0 +1,7 @@
+"""`python -m boostvi`."""
+
+import sys
+
+from boostvi.cli import main
+
+sys.exit(main())

@@ -1,0 +1,7 @@
+"""`python -m boostvi.cli`."""
+
+import sys
+
+from boostvi.cli import main
+
+sys.exit(main())
