@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 MANIFEST = "manifest.json"
-DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|b1")
+DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|i1", "|b1")
 NPY = b"\x93NUMPY\x01\x00"
 NPY_HEADER = re.compile(rb"\{'descr': '([<|]\w\d)', 'fortran_order': False, 'shape': \(([\d, ]{0,200})\), \} *\n")
 
