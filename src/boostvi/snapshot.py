@@ -82,15 +82,20 @@ def _covariance(family: Family, params: dict[str, np.ndarray]) -> tuple[np.ndarr
     some = slice(0, MOST_CORRELATED)
     if isinstance(family, LinearFamily):
         factor = family.unit_sd * params["factor"]
-        return np.sqrt((factor**2).sum(axis=1)), factor[some] @ factor[some].T
+        return np.sqrt((factor**2).sum(axis=1)), _gram(factor[some])
     if isinstance(family, LowRankNormal):
         scale = _scale(params["raw_scale"])
         factor = scale[:, None] * params["factor"]
-        return np.sqrt(scale**2 + (factor**2).sum(axis=1)), np.diag(scale[some] ** 2) + factor[some] @ factor[some].T
+        return np.sqrt(scale**2 + (factor**2).sum(axis=1)), np.diag(scale[some] ** 2) + _gram(factor[some])
     dim = params["loc"].size
     draws = np.asarray(_component_draws(family, params, family.noise(new_key(0), (MOMENT_DRAWS, dim))))
     centred = draws - draws.mean(axis=0)
     return draws.std(axis=0), centred[:, some].T @ centred[:, some] / MOMENT_DRAWS
+
+
+def _gram(rows: np.ndarray) -> np.ndarray:
+    """rows @ rows.T without BLAS, whose threads wait for each other when a fit keeps the cores busy."""
+    return np.einsum("ik,jk->ij", rows, rows)
 
 
 def _as_integers(covariance: np.ndarray, sd: np.ndarray) -> np.ndarray:

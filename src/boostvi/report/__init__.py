@@ -58,7 +58,7 @@ def html(result: Result, trace: Trace | None, *, title: str, command: str | None
         ("numbers", "Key numbers", page.numbers(said)),
         ("parameters", "Parameters", page.table(rows(columns), own, DRAWS)),
         ("modes", "Modes", _modes(result)),
-        ("explorer", "How the mixture grew" if trace is not None else "The mixture", page.explorer(data)),
+        ("explorer", "How the mixture grew" if trace is not None else "The mixture", page.explorer(len(data["steps"]))),
     ]
     return page.page(title, sections, data, _footer(result, data, command))
 
@@ -76,8 +76,8 @@ def _footer(result: Result, data: dict, command: str | None) -> str:
 
     said = [
         f"Verdict and key numbers come from {result.judging_draws:,} draws that had no part in the fit.",
-        "The explorer shows the run as recorded: draws in 8 bits per axis, standard deviations within "
-        f"{100 * (2.718281828 ** (data['components']['log_sd_unit'] / 2) - 1):.1g} %, {data['draws']['count']} draws per step.",
+        f"The explorer shows {data['draws']['count']} draws of each step, in 8 bits per axis, and standard deviations "
+        f"within {50 * data['components']['log_sd_unit']:.1g} %.",
         "Components that a step moved are matched with those of the step before by least distance.",
     ]
     if data["thinned"]:

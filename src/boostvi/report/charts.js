@@ -24,7 +24,7 @@ function chart(host, { height, x, y, log = false, xName = "", yName = "", below 
     root.append(svg("line", { x1: at, x2: at, y1: top, y2: top + inner.height, class: "grid" }));
     root.append(svg("text", { x: at, y: top + inner.height + 16 + below, "text-anchor": "middle" }, number(tick)));
   }
-  for (const tick of yTicks ? sy.ticks(Math.max(2, inner.height / 45)) : []) {
+  for (const tick of yTicks ? sy.ticks(Math.max(2, inner.height / 34)) : []) {
     const at = top + sy(tick);
     root.append(svg("line", { x1: left, x2: left + inner.width, y1: at, y2: at, class: "grid" }));
     root.append(svg("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, number(tick)));
@@ -149,7 +149,7 @@ function ribbon(host, pick, highlight) {
     last = Math.min(shown.length - 1, last + 1);
     const edge = (of) => Array.from({ length: last - first + 1 }, (_, i) => `${sx(xs[first + i])},${sy(of[first + i])}`);
     const d = `M${[...edge(base), ...edge(from).reverse()].join("L")}z`;
-    const area = svg("path", { class: "ribbon", d, fill: colorOf(name), "data-number": name });
+    const area = svg("path", { class: steps.some((one) => one.at.length > 24) ? "ribbon many" : "ribbon", d, fill: colorOf(name), "data-number": name });
     area.addEventListener("pointerenter", () => highlight(name));
     area.addEventListener("pointerleave", () => highlight(null));
     plot.append(area);

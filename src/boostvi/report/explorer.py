@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from boostvi.result import Result
     from boostvi.trace import Trace
 
-BYTES = 1_300_000
+BYTES = 1_450_000
 """For components and draws, before base64 makes 4 bytes of 3: the page stays below 3 MB."""
 CORRELATION_BYTES = 400_000
 BACKDROP = 800

@@ -59,16 +59,15 @@ def facts(result: Result) -> Facts:
             *_run(result),
         )
         return Facts(NOT_JUDGED, MEANING[NOT_JUDGED], reasons, remedy, numbers)
+    error = result.evaluation.log_evidence_se
     numbers = (
         _elbo(result.elbo, result.elbo_se),
         _kl(result.kl_estimate, result.kl_se),
-        Number("log evidence", with_error(result.log_evidence, result.evaluation.log_evidence_se), "log Z as the fresh draws see it"),
+        Number("log evidence", with_error(result.log_evidence, error), "log Z as the fresh draws see it"),
         Number("Pareto k̂", f"{result.khat:.2f}".replace("-", "−"), "below 0.7 importance weights can be trusted"),
-        Number(
-            "effective draws", f"{result.ess:,.0f}", f"of {result.judging_draws:,} fresh draws, after reweighting"
-        ),
+        Number("effective draws", f"{result.ess:,.0f}", f"of {result.judging_draws:,} fresh draws, after reweighting"),
         *_run(result),
-    )  # fmt: skip
+    )
     said = advice(result).removeprefix("next: ")
     return Facts(result.verdict, MEANING[result.verdict], result.reasons, said, numbers)
 

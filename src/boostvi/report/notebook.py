@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boostvi.report.columns import columns_of, heights
+from boostvi.report.columns import columns_of, heights, in_own_space
 from boostvi.report.facts import Facts, facts
 from boostvi.report.page import COLORS, MARKS
 from boostvi.summary import DRAWS
@@ -21,7 +21,7 @@ PANELS = 6
 BINS = 32
 WIDTH, HEIGHT = 130, 56
 NUMBERS = ("ELBO", "KL estimate", "Pareto k̂", "effective draws", "components", "stopped")
-LONGEST = 24
+LONGEST = 20
 TONES = {"good": "#00936f", "usable": "#b87700", "unreliable": "#d55e00", "not judged": "#d55e00"}
 """Readable on light and on dark: a notebook's theme is not ours to know. All else takes the colour of its text."""
 
@@ -32,7 +32,7 @@ def card(result: Result) -> str:
     try:
         return _card(result)
     except Exception as error:
-        return f"<pre>boostvi.Result that cannot be shown ({escape(type(error).__name__)}): {escape(str(error)[:2000])}</pre>"
+        return f"<pre>a boostvi.Result that cannot be shown: {escape(f'{type(error).__name__}: {error}'[:2000])}</pre>"
 
 
 def _card(result: Result) -> str:
@@ -66,17 +66,14 @@ def _picture(result: Result) -> str:
     width = WIDTH * len(names)
     bar = _bar(np.asarray(result.mixture.weights), min(width, 3 * WIDTH))
     left = len(columns) - len(names)
-    more = (
-        f'<div style="opacity:.7;font-size:.85em">… and {left:,} more parameters: result.summary()</div>'
-        if left
-        else ""
+    said = [] if in_own_space(result) else ["unconstrained parameters, for the model is not here"]
+    said += [f"{left:,} more parameters: result.summary()"] if left else []
+    foot = f'<div style="opacity:.7;font-size:.85em">{"; ".join(said)}</div>' if said else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" fill="currentColor" font-size="11" width="{width}" '
+        f'viewBox="0 0 {width} {HEIGHT + 62}" style="max-width:100%;height:auto" '
+        f'aria-label="Distributions of the parameters and weights of the components">{panels + bar}</svg>{foot}'
     )
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Distributions of the parameters and weights of the '
-        f'components" viewBox="0 0 {width} {HEIGHT + 62}" width="{width}" style="max-width:100%;height:auto" '
-        f'fill="currentColor" font-size="11">{panels}{bar}</svg>'
-    )
-    return svg + more
 
 
 def _panel(i: int, name: str, values: np.ndarray) -> str:

@@ -26,6 +26,10 @@ SCRIPTS = ("base.js", "table.js", "charts.js", "explorer.js")
 MARKS = {"good": "✓", "usable": "◐", "unreliable": "✕", "not judged": "?"}
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b8a800", "#8f7cc3")
 """Okabe and Ito's colours without black, for components: told apart by the colour-blind, on light and on dark."""
+UNCONSTRAINED = (
+    "<p class='warning'>The page was written without the model, so these are the <b>unconstrained</b> parameters that "
+    "the mixture lives on, not the model's own: a positive parameter, say, is shown as its logarithm.</p>"
+)
 HEADS = ("mean", "sd", "5 %", "50 %", "95 %")
 SPARK = (96, 22)
 """Width and height of the small histograms."""
@@ -97,25 +101,20 @@ def numbers(said: Facts) -> str:
 
 
 def table(rows: Sequence[Row], own: bool, draws: int) -> str:
+    many = f"{len(rows):,} parameter{'s' if len(rows) != 1 else ''}"
     space = "in the model's own space" if own else "on the unconstrained space"
-    warning = (
-        ""
-        if own
-        else "<p class='warning'>The page was written without the model, so these are the <b>unconstrained</b> parameters the "
-        "mixture lives on, not the model's own: a positive parameter, say, is shown as its logarithm.</p>"
-    )
     heads = "".join(f'<th scope="col" class="number" aria-sort="none">{head}</th>' for head in HEADS)
     body = "\n".join(_table_row(row) for row in rows[:MOST_ROWS])
     more = len(rows) - MOST_ROWS
     rest = f"<p>… and {more:,} more; result.sample(n) has them all.</p>" if more > 0 else ""
     return (
-        f"{warning}<p>{len(rows):,} parameter{'s' if len(rows) != 1 else ''}, {space}, from {draws:,} draws of the mixture "
-        "(not reweighted).</p>"
+        f"{'' if own else UNCONSTRAINED}"
+        f"<p>{many}, {space}, from {draws:,} draws of the mixture (not reweighted).</p>"
         '<p class="with-js tools"><label>Search <input id="search" type="search" autocomplete="off" '
         'placeholder="part of a name"></label> <span id="found" role="status"></span></p>'
         '<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table id="table"><thead><tr>'
-        f'<th scope="col" aria-sort="none">parameter</th><th scope="col" class="plain">distribution</th>{heads}</tr></thead>'
-        f"<tbody>\n{body}\n</tbody></table></div>{rest}"
+        '<th scope="col" aria-sort="none">parameter</th><th scope="col" class="plain">distribution</th>'
+        f"{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>{rest}"
     )
 
 
@@ -141,48 +140,27 @@ def spark(heights: Sequence[float]) -> str:
 
 def modes(result: Result) -> str:
     """The modes with their weights, in the words of `summary`."""
-    found = result.modes
-    said = modes_in_words(result)
+    found, said = result.modes, modes_in_words(result)
+    unseen = "Modes that nothing visited cannot be seen."
     if said is None:
-        return "<p>One: the target does not dip between any of the components. Modes that nothing visited cannot be seen.</p>"
+        return f"<p>One: the target does not dip between any of the components. {unseen}</p>"
     items = "".join(
-        f"<li><meter min='0' max='1' value='{mode.weight:.4f}'>{100 * mode.weight:.1f} %</meter> {escape(line.strip())}</li>"
+        f"<li><meter min='0' max='1' value='{mode.weight:.4f}'></meter> {escape(line.strip())}</li>"
         for mode, line in zip(found[:MOST_MODES], said.splitlines()[1:], strict=False)
     )
     more = f"<p>… and {len(found) - MOST_MODES} more in result.modes</p>" if len(found) > MOST_MODES else ""
-    return (
-        f"<p>{len(found)} modes; their place is given by the parameters that tell them apart. Modes that nothing visited "
-        f"cannot be seen.</p><ul class='modes'>{items}</ul>{more}"
-    )
+    intro = f"{len(found)} modes; their place is given by the parameters that tell them apart."
+    return f"<p>{intro} {unseen}</p><ul class='modes'>{items}</ul>{more}"
 
 
 def stored(text: str) -> str:
     return f"<details><summary>What the fit said when it was saved</summary><pre>{escape(text)}</pre></details>"
 
 
-def explorer(data: dict[str, Any]) -> str:
-    """The empty explorer; the script fills it."""
+def explorer(steps: int) -> str:
+    """The empty explorer, with a slider if there is more than one step; the script fills it."""
     play = (
         '<div class="row"><button id="play" type="button">▶ Play</button><label class="grow">Step '
         '<input id="slider" type="range" min="0" max="0" value="0"></label></div>'
-        if len(data["steps"]) > 1
-        else ""
     )
-    return (
-        '<p class="without-js">The explorer needs JavaScript, which is switched off.</p>'
-        f'<div class="explorer with-js"><div class="controls">{play}<div class="row">'
-        '<span id="axis-x" data-label="Across"></span><span id="axis-y" data-label="Up"></span>'
-        '<button id="swap" type="button">Swap</button></div><output id="readout"></output></div>'
-        '<div><figure><h3>The mixture</h3><div id="pair"></div><figcaption id="pair-note"></figcaption></figure>'
-        '<details id="members"><summary>Components of this step</summary><div class="scroll" tabindex="0" role="region" '
-        'aria-label="Components of this step"><table id="members-table"></table></div><p id="members-rest"></p></details>'
-        "</div><div>"
-        '<figure><h3>Weights</h3><div id="ribbon"></div><div id="kinds" class="legend"></div>'
-        "<figcaption>A colour is a component, the squares below are the kinds of the steps. Click on a step to go "
-        "there.</figcaption></figure>"
-        '<figure><h3>Evidence lower bound</h3><div id="elbo"></div><figcaption>Fresh draws of each step, ± 2 standard '
-        'errors; the ring marks the returned mixture.<span id="elbo-note"></span></figcaption></figure>'
-        '<figure><h3>Estimated distance to the posterior</h3><div id="kl"></div><figcaption>On the region that the mixture '
-        "visits, ± 2 standard errors; logarithmic, values below 0.0001 at the bottom.</figcaption></figure>"
-        "</div></div>"
-    )
+    return string.Template(_file("explorer.html")).substitute(play=play if steps > 1 else "")
