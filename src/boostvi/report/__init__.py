@@ -7,9 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boostvi.report import page
+from boostvi.report import explorer, page
 from boostvi.report.columns import columns_of, in_own_space, rows
-from boostvi.report.explorer import explorer
 from boostvi.report.facts import facts, has_model
 from boostvi.storage import archive
 from boostvi.summary import DRAWS
@@ -38,9 +37,7 @@ def write(
     from boostvi.trace import Trace
 
     if trace is not None and not isinstance(trace, Trace):
-        raise TypeError(
-            f"trace must be a boostvi.trace.Trace or None, got {type(trace).__name__}; see Trace.load(folder)"
-        )
+        raise TypeError(f"trace must be a boostvi.trace.Trace (see Trace.load) or None, got {type(trace).__name__}")
     file = archive.writable("path", path)
     content = html(result, trace, title=title, command=command)
     archive.replace(file, content.encode("utf-8", errors="replace"))
@@ -52,7 +49,7 @@ def html(result: Result, trace: Trace | None, *, title: str, command: str | None
     z = result.mixture.sample(DRAWS, seed=0)  # the draws of `summary`
     columns = columns_of(result, z)
     own = in_own_space(result)
-    data = explorer(result, trace, z, columns)
+    data = explorer.data(result, trace, z, columns)
     sections = [
         ("verdict", "Verdict", page.verdict(said)),
         ("numbers", "Key numbers", page.numbers(said)),

@@ -39,8 +39,8 @@ class Plan:
     draws: int
 
 
-def explorer(result: Result, trace: Trace | None, z: np.ndarray, columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """z, columns: draws of the final mixture, on R^d and as the page shows them."""
+def data(result: Result, trace: Trace | None, z: np.ndarray, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    """All of it. z, columns: draws of the final mixture, on R^d and as the page shows them."""
     taken = taken_steps(result, trace)
     shown = thinned(taken, result.best_step)
     moved = np.concatenate([one.draws for one in shown])
