@@ -75,8 +75,9 @@ def _footer(result: Result, data: dict, command: str | None) -> str:
         f"Verdict and key numbers come from {result.judging_draws:,} draws that had no part in the fit.",
         f"The explorer shows {data['draws']['count']} draws of each step, in 8 bits per axis, and standard deviations "
         f"within {50 * data['components']['log_sd_unit']:.1g} %.",
-        "Components that a step moved are matched with those of the step before by least distance.",
     ]
+    if data["traced"]:
+        said.append("Components that a step moved are matched with those of the step before by least distance.")
     if data["thinned"]:
         said.append(f"Only {len(data['steps'])} of the steps are shown, evenly chosen.")
     if data["left_out"]:

@@ -12,19 +12,20 @@ const KINDS = {
 const kindOf = (kind) => KINDS[kind] || ["#7f7f7f", ""];
 
 // An empty chart in `host`: a frame, ticks, and a plot area that clips what is drawn in it.
-function chart(host, { height, x, y, log = false, xName = "", yName = "", below = 0, yTicks = true }) {
+function chart(host, { height, x, y, log = false, xName = "", yName = "", below = 0, steps = false }) {
   const width = Math.max(260, host.clientWidth);
-  const left = yTicks ? 58 : 12, right = 10, top = 8, bottom = 26 + (xName ? 16 : 0) + below;
+  const left = 58, right = 10, top = 8, bottom = 26 + (xName ? 16 : 0) + below;
   const inner = { width: width - left - right, height: height - top - bottom };
   const sx = scale(x[0], x[1], 0, inner.width), sy = scale(y[0], y[1], inner.height, 0, log);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
   const plot = svg("svg", { x: left, y: top, width: inner.width, height: inner.height });
   for (const tick of sx.ticks(Math.max(2, inner.width / 75))) {
+    if (steps && !Number.isInteger(tick)) continue;
     const at = left + sx(tick);
     root.append(svg("line", { x1: at, x2: at, y1: top, y2: top + inner.height, class: "grid" }));
     root.append(svg("text", { x: at, y: top + inner.height + 16 + below, "text-anchor": "middle" }, number(tick)));
   }
-  for (const tick of yTicks ? sy.ticks(Math.max(2, inner.height / 34)) : []) {
+  for (const tick of sy.ticks(Math.max(2, inner.height / 34))) {
     const at = top + sy(tick);
     root.append(svg("line", { x1: left, x2: left + inner.width, y1: at, y2: at, class: "grid" }));
     root.append(svg("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, number(tick)));
@@ -49,14 +50,14 @@ function chart(host, { height, x, y, log = false, xName = "", yName = "", below 
 const history_ = data.history;
 const lastStep = history_.step.length - 1;
 const stepRange = lastStep > 0 ? [-0.02 * lastStep, 1.02 * lastStep] : [-0.5, 0.5];
-const errorText = (value, error) => `${number(value, 6)}${error === null ? "" : ` ± ${number(error, 2)}`}`;
+const errorText = (value, error, digits = 6) => `${number(value, digits)}${error === null ? "" : ` ± ${number(error, 2)}`}`;
 
 function stepText(step) {
   const at = (name) => history_[name][step];
   return [
     `step ${step}: ${at("kind")}`,
     `ELBO ${errorText(at("elbo"), at("elbo_se"))}`,
-    `KL ≈ ${errorText(at("kl_estimate"), at("kl_se"))} nats`,
+    `KL ≈ ${errorText(at("kl_estimate"), at("kl_se"), 3)} nats`,
     `${at("n_active")} component${at("n_active") === 1 ? "" : "s"}`,
   ].join("\n");
 }
@@ -69,10 +70,10 @@ function listen(made, pick) {
   made.root.addEventListener("click", (event) => pick(stepOf(event)));
 }
 
-function runs(steps, present) {
+// Steps without gaps between them.
+function runs(steps) {
   const found = [];
   for (const step of steps) {
-    if (!present(step)) continue;
     if (found.length && found.at(-1).at(-1) === step - 1) found.at(-1).push(step);
     else found.push([step]);
   }
@@ -98,9 +99,9 @@ function curve(host, name, errorName, { log, yName, pick }) {
   }
   const pad = log ? 1.15 : 0.04 * (top - bottom || 1);
   const y = log ? [bottom / pad, top * pad] : [bottom - pad, top + pad];
-  const made = chart(host, { height: 170, x: stepRange, y, log, xName: "boosting step", yName });
+  const made = chart(host, { height: 170, x: stepRange, y, log, xName: "boosting step", yName, steps: true });
   const { sx, sy, plot } = made;
-  for (const run of runs(steps, () => true)) {
+  for (const run of runs(steps)) {
     const up = run.map((s) => `${sx(s)},${sy(high(s))}`), down = run.map((s) => `${sx(s)},${sy(low(s))}`).reverse();
     plot.append(svg("path", { class: "band", d: `M${[...up, ...down].join("L")}z` }));
     plot.append(svg("path", { class: "curve", d: `M${run.map((s) => `${sx(s)},${sy(at(s))}`).join("L")}` }));
@@ -132,7 +133,7 @@ function ribbon(host, pick, highlight) {
   const xs = single ? [steps[0].step - 0.5, steps[0].step + 0.5] : steps.map((one) => one.step);
   const shown = single ? [steps[0], steps[0]] : steps;
   const x = single ? [steps[0].step - 0.5, steps[0].step + 0.5] : stepRange;
-  const made = chart(host, { height: 190, x, y: [0, 1], xName: "boosting step", yName: "weight", below: 12 });
+  const made = chart(host, { height: 190, x, y: [0, 1], xName: "boosting step", yName: "weight", below: 12, steps: true });
   const { sx, sy, plot, root } = made;
   const names = [...new Set(steps.flatMap((one) => one.numbers))].sort((a, b) => a - b);
   const base = shown.map(() => 0);

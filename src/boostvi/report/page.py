@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from boostvi.result import Result
 
 MOST_ROWS = 1000
-SCRIPTS = ("base.js", "table.js", "charts.js", "explorer.js")
+SCRIPTS = ("base.js", "table.js", "charts.js", "mixture.js", "explorer.js")
 MARKS = {"good": "✓", "usable": "◐", "unreliable": "✕", "not judged": "?"}
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b8a800", "#8f7cc3")
 """Okabe and Ito's colours without black, for components: told apart by the colour-blind, on light and on dark."""
