@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all coverage docs check lint format benchmarks clean
+.PHONY: demo test test-all test-browser coverage docs check lint format benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/boostvi demo --out demo-output
@@ -13,6 +13,18 @@ test: check
 
 test-all: check
 	$(BIN)/pytest -n 2 --dist loadfile -m ""
+
+# The report page in a real browser; a browser that is missing is an error here, elsewhere its tests are skipped.
+test-browser: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,browser]'
+	@if ! { command -v chromium && command -v chromedriver; } > /dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	    apt-get install --yes chromium chromium-driver || { apt-get update && apt-get install --yes chromium chromium-driver; }; \
+	  else \
+	    echo "make test-browser needs chromium and chromedriver: sudo apt-get install chromium chromium-driver" >&2; exit 1; \
+	  fi; \
+	fi
+	BOOSTVI_BROWSER=required $(BIN)/pytest tests/test_browser.py
 
 coverage: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist loadfile --cov=boostvi --cov-report=term-missing:skip-covered

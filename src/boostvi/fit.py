@@ -119,7 +119,9 @@ def fit(
         was killed is simply given again, and ends with the result that it would have had.
     progress: True or False; by default a live line if somebody watches, in a terminal or a notebook. True writes a line
         now and then into a log file, too.
-    callbacks: functions of a `Step`, run in the caller's own precision; a true return value stops the run.
+    callbacks: functions of a `Step`, run in the caller's own precision; a true return value stops the run. One that
+        also has a method `resumed` is given the `Step` that a resumed run goes on from: the kill may have come after
+        the step was stored and before the callback saw it.
     seed: the same seed gives the same result, bit for bit, on the same machine; 0 if not given.
 
     Ctrl-C returns the result of the steps completed so far.
@@ -169,6 +171,8 @@ def fit(
         if run is None:
             run = start(elapsed, deadline)
             status = _after_step(run, line, store, callbacks)
+        else:
+            _tell_resumed(run, callbacks)
         while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
             run = _advance(run, target, elapsed, deadline)
             status = _after_step(run, line, store, callbacks)
@@ -297,9 +301,20 @@ def _after_step(
     if store is not None:
         store.write(run)
     line.update(row)
-    seen = Step(row["step"], run.state.mixture.active(), dict(row), run.history)
+    seen = _seen(run)
     answers = [callback(seen) for callback in callbacks]
     return "callback" if any(answers) else None
+
+
+def _seen(run: Run) -> Step:
+    row = run.history.rows[-1]
+    return Step(row["step"], run.state.mixture.active(), dict(row), run.history)
+
+
+def _tell_resumed(run: Run, callbacks: Sequence[Callable[[Step], Any]]) -> None:
+    for callback in callbacks:
+        if hasattr(callback, "resumed"):
+            callback.resumed(_seen(run))
 
 
 def _limits(max_steps: Any, max_components: Any, max_seconds: Any, max_evals: Any, kl_tol: Any, gap_tol: Any) -> Limits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,6 +24,7 @@ from boostvi.target import Target, log_densities, starting_points
 if TYPE_CHECKING:
     from boostvi.check import Check
     from boostvi.fit import Run
+    from boostvi.trace import Trace
 
 JUDGING_DRAWS = 10_000
 """Fresh draws behind the final numbers."""
@@ -242,6 +244,22 @@ class Result:
         text = summary(self)
         print(text)
         return text
+
+    def report(
+        self, path: str | os.PathLike[str], trace: Trace | None = None, *, title: str = "Posterior report"
+    ) -> Path:
+        """Write one HTML file that explains this posterior, and return its path; needs no network.
+
+        trace: the `boostvi.trace.Trace` that the fit had in callbacks=, for a slider over the steps.
+        """
+        from boostvi.report import write
+
+        return write(self, trace, path, title=title)
+
+    def _repr_html_(self) -> str:
+        from boostvi.report.notebook import card
+
+        return card(self)
 
     def save(self, path: str | os.PathLike[str], *, evaluate: bool = True) -> None:
         """Write the run to a file, all of it or nothing; `bv.load(path)` gives it back, and `fit(resume=path)` goes on.

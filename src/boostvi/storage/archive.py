@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 MANIFEST = "manifest.json"
-DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|b1")
+DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|i1", "|b1")
 NPY = b"\x93NUMPY\x01\x00"
 NPY_HEADER = re.compile(rb"\{'descr': '([<|]\w\d)', 'fortran_order': False, 'shape': \(([\d, ]{0,200})\), \} *\n")
 
@@ -61,12 +61,17 @@ def writable(argument: str, path: Any) -> Path:
 
 
 def write(file: Path, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """A manifest and its arrays, all of it or nothing."""
+    replace(file, _zipped(manifest, arrays).getbuffer())
+
+
+def replace(file: Path, content: bytes | memoryview) -> None:
     """All of it or nothing: a crash at any moment leaves the earlier file or the new one, never a part of it."""
-    content, temporary = _zipped(manifest, arrays), _temporary(file)
+    temporary = _temporary(file)
     try:
         try:
             with open(temporary, "xb") as out:
-                out.write(content.getbuffer())
+                out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, file)
