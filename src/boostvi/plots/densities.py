@@ -1,0 +1,197 @@
+"""The target beside the mixture: 1-D and 2-D marginals, with components and reference draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from boostvi._struct import check_count
+from boostvi.mixture import Mixture
+from boostvi.plots import grids
+from boostvi.plots.grids import Source
+from boostvi.plots.style import (
+    BLACK,
+    BLUE,
+    GREY,
+    SKY,
+    VERMILLION,
+    caption,
+    has_model,
+    indices,
+    panels,
+    short,
+)
+from boostvi.result import Result
+from boostvi.target import log_densities
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CURVE_POINTS = 512
+GRID_POINTS = 120
+BINS = 60
+"""Bins of a marginal in each coordinate."""
+REGIONS = (0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.1)
+"""Contours enclose these shares of the first panel's mass."""
+MAX_CURVES = 32
+"""Components drawn one by one in a 1-D marginal at most, heaviest first."""
+MAX_POINTS = 1000
+"""Reference draws shown as points at most."""
+GRID_COLUMNS = 4
+
+
+def density(
+    result: Result,
+    *,
+    coordinates: Sequence[int | str] | None = None,
+    reference: Any = None,
+    reference_label: str = "reference",
+) -> Figure:
+    """The target beside the mixture, on the unconstrained space.
+
+    A target of one or two dimensions is drawn as it is, normalised by exp(log_evidence). Of a larger one the marginals
+    of one or two `coordinates` (indices or names; the first two if not given) are drawn from draws of the mixture; the
+    target's are the fresh draws weighted by importance, which is as good as `result.khat` says.
+    reference: something to compare with: another Result or Mixture (plain VI, say), or draws of shape (n, dim) on the
+        unconstrained space. A result that was loaded without its model is drawn without the target.
+    """
+    chosen = indices(result, coordinates, default=2, most=2)
+    other = grids.as_reference(reference, result.mixture.dim)
+    if len(chosen) == 1:
+        figure, (axes,) = panels(1, 1, width=6.4, height=4.0)
+        _curves(axes, result, chosen[0], other, reference_label)
+        axes.set(ylabel="density")
+        axes.legend(frameon=False)
+        return figure
+    return _contours(result, chosen, other, reference_label)
+
+
+def marginals(
+    result: Result,
+    *,
+    coordinates: Sequence[int | str] | None = None,
+    reference: Any = None,
+    reference_label: str = "reference",
+    most: int = 16,
+) -> Figure:
+    """1-D marginals of many coordinates, one panel each, as `density` draws one of them.
+
+    coordinates: the first `most` ones if not given.
+    """
+    check_count("most", most)
+    chosen = indices(result, coordinates, default=most, most=result.mixture.dim)
+    other = grids.as_reference(reference, result.mixture.dim)
+    columns = min(GRID_COLUMNS, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure, axes = panels(rows, columns, width=max(2.6 * columns, 5.6), height=1.9 * rows + 0.8)
+    for one, i in zip(axes, chosen, strict=False):
+        _curves(one, result, i, other, reference_label)
+        one.set_yticks([])
+    for one in axes[len(chosen) :]:
+        one.set_visible(False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    more = result.mixture.dim - len(chosen)
+    left_out = f"; {more} more parameters" if coordinates is None and more else ""
+    caption(figure, f"densities on the unconstrained space{left_out}")
+    return figure
+
+
+def _curves(axes: Axes, result: Result, i: int, reference: Source | None, label: str) -> None:
+    mixture, draws = result.mixture, result.mixture.sample(grids.PICTURE_DRAWS, seed=0)
+    columns = [draws[:, i]] if reference is None else [draws[:, i], grids.draws_of(reference)[:, i]]
+    low, high = grids.limits(columns)
+    edges = np.linspace(low, high, BINS + 1)
+    exact = mixture.dim == 1
+    if exact:
+        z = np.linspace(low, high, CURVE_POINTS)
+        _components(axes, z, grids.component_densities(mixture, z[:, None]))
+        if has_model(result):
+            target = _normalised(log_densities(result.target, z[:, None]), result)
+            axes.plot(z, target, color=BLACK, linewidth=2.0, label="target")
+        axes.plot(z, np.exp(mixture.log_prob(z[:, None])), color=BLUE, linewidth=1.8, linestyle="--", label="mixture")
+    else:
+        own = mixture.components_of(draws, seed=0)
+        shares = [grids.histogram(draws[own == k, i], edges, np.full(np.sum(own == k), 1 / len(draws)))
+                  for k in range(min(mixture.n_active, MAX_CURVES))]  # fmt: skip
+        _components(axes, 0.5 * (edges[1:] + edges[:-1]), np.array(shares))
+        if has_model(result):
+            fresh, weights = result._fresh[0][:, i], result._importance[0]
+            towards = grids.histogram(fresh, edges, weights)
+            axes.stairs(towards, edges, color=BLACK, linewidth=1.6, label=_target_name(result))
+        axes.stairs(grids.histogram(draws[:, i], edges), edges, color=BLUE, linewidth=1.6, label="mixture")
+    if isinstance(reference, Mixture) and exact:
+        other = np.exp(reference.log_prob(z[:, None]))
+        axes.plot(z, other, color=VERMILLION, linestyle=":", linewidth=1.8, label=label)
+    elif reference is not None:
+        heights = grids.histogram(grids.draws_of(reference)[:, i], edges)
+        axes.stairs(heights, edges, color=VERMILLION, linestyle=":", linewidth=1.4, label=label)
+    axes.set(xlabel=short(result.target.names[i]), xlim=(low, high), ylim=(0, None))
+
+
+def _components(axes: Axes, z: np.ndarray, parts: np.ndarray) -> None:
+    """Every component's share; nothing when there is only one, which is the mixture."""
+    if len(parts) < 2:
+        return
+    for k, part in enumerate(parts[:MAX_CURVES]):
+        axes.plot(z, part, color=SKY, linewidth=0.8, alpha=0.7, label="components" if k == 0 else None)
+
+
+def _normalised(log_density: np.ndarray, result: Result) -> np.ndarray:
+    """p/Z; 0 where ln p is not a number."""
+    shift = result.log_evidence if np.isfinite(result.log_evidence) else np.nanmax(log_density)
+    return np.nan_to_num(np.exp(log_density - shift), nan=0.0, posinf=0.0)
+
+
+def _contours(result: Result, pair: Sequence[int], reference: Source | None, label: str) -> Figure:
+    mixture, draws = result.mixture, result.mixture.sample(grids.PICTURE_DRAWS, seed=0)
+    shown = [draws, *([] if reference is None else [grids.draws_of(reference)])]
+    ends = [grids.limits([d[:, i] for d in shown]) for i in pair]
+    exact = mixture.dim == 2
+    points = GRID_POINTS if exact else BINS
+    edges = [np.linspace(low, high, points + 1) for low, high in ends]
+    centres = [0.5 * (e[:-1] + e[1:]) for e in edges]
+    grid = np.empty((points, points, 2))
+    for place, i in enumerate(pair if exact else (0, 1)):
+        grid[..., i] = np.meshgrid(*centres, indexing="xy")[place]
+
+    def picture(of: Source) -> np.ndarray:
+        if isinstance(of, Mixture) and exact:
+            return np.exp(of.log_prob(grid))
+        return grids.histogram2d(grids.draws_of(of)[:, pair], edges)
+
+    shown_as: dict[str, tuple[np.ndarray, Source | None]] = {}
+    if has_model(result) and exact:
+        flat = log_densities(result.target, grid.reshape(-1, 2)).reshape(points, points)
+        shown_as["target"] = (_normalised(flat, result), None)
+    elif has_model(result):
+        towards = grids.histogram2d(result._fresh[0][:, pair], edges, result._importance[0])
+        shown_as[_target_name(result)] = (towards, None)
+    if reference is not None:
+        shown_as[label] = (picture(reference), reference)
+    count = mixture.n_active
+    shown_as[f"mixture of {count} component{'s' if count > 1 else ''}"] = (picture(mixture), mixture)
+
+    figure, axes = panels(1, len(shown_as), width=max(3.6 * len(shown_as), 4.6), height=4.1, sharex=True, sharey=True)
+    levels = grids.region_levels(next(iter(shown_as.values()))[0], REGIONS)
+    top = max(levels[-1] * 1.001, *(float(values.max()) for values, _ in shown_as.values()))
+    for one, (title, (values, source)) in zip(axes, shown_as.items(), strict=True):
+        one.contourf(*centres, values, levels=[*levels, top], cmap="Blues", vmin=0)
+        one.contour(*centres, values, levels=levels, colors=BLUE, linewidths=0.4)
+        if isinstance(source, Mixture):
+            grids.ellipses(one, source, pair)
+        elif source is not None:
+            some = source[:: -(-len(source) // MAX_POINTS), pair]
+            one.scatter(some[:, 0], some[:, 1], s=1.5, color=GREY, linewidths=0, zorder=3)
+        one.set(title=short(title, 60), xlabel=short(result.target.names[pair[0]]), xlim=ends[0], ylim=ends[1])
+    axes[0].set_ylabel(short(result.target.names[pair[1]]))
+    shares = ", ".join(f"{100 * share:.0f}" for share in reversed(REGIONS))
+    more = f" of the {grids.MAX_CENTRES} heaviest components" if count > grids.MAX_CENTRES else " of each component"
+    caption(figure, f"contours: {shares} % of the first panel's mass; ellipses: centre and 1 sd{more}")
+    return figure
+
+
+def _target_name(result: Result) -> str:
+    return f"reweighted to the target (k̂ = {result.khat:.2f})"
