@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BINS = 40
 REGIONS = (0.95, 0.5)
 """Contours enclose these shares of the mass."""
 SIDE = 1.7
@@ -49,7 +48,8 @@ def corner(
     elif has_model(result):
         compared, weights = result._fresh[0], result._importance[0]
         label = f"reweighted to the target (k̂ = {result.khat:.2f})"
-    edges = {i: np.linspace(*grids.limits([d[:, i] for d in shown]), BINS + 1) for i in chosen}
+    ends = [grids.limits([d[:, i] for d in shown]) for i in chosen]
+    edges = dict(zip(chosen, grids.bins_for(result.mixture, chosen, ends), strict=True))
     n = len(chosen)
     figure, axes = panels(n, n, width=max(SIDE * n + 0.6, 4.6), height=SIDE * n + 1.2, sharex="col")
     for row, i in enumerate(chosen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -92,7 +92,9 @@ def marginals(
         one.set_yticks([])
     for one in axes[len(chosen) :]:
         one.set_visible(False)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4 if columns > 2 else 2, frameon=False
+    )
     more = result.mixture.dim - len(chosen)
     left_out = f"; {more} more parameters" if coordinates is None and more else ""
     caption(figure, f"densities on the unconstrained space{left_out}")
@@ -145,46 +147,52 @@ def _normalised(log_density: np.ndarray, result: Result) -> np.ndarray:
     return np.nan_to_num(np.exp(log_density - shift), nan=0.0, posinf=0.0)
 
 
+class Picture(NamedTuple):
+    """One panel: densities over a grid, and what they are of, unless it is the target."""
+
+    centres: list[np.ndarray]
+    values: np.ndarray
+    source: Source | None
+
+
 def _contours(result: Result, pair: Sequence[int], reference: Source | None, label: str) -> Figure:
     mixture, draws = result.mixture, result.mixture.sample(grids.PICTURE_DRAWS, seed=0)
     shown = [draws, *([] if reference is None else [grids.draws_of(reference)])]
     ends = [grids.limits([d[:, i] for d in shown]) for i in pair]
     exact = mixture.dim == 2
-    points = GRID_POINTS if exact else BINS
-    edges = [np.linspace(low, high, points + 1) for low, high in ends]
-    centres = [0.5 * (e[:-1] + e[1:]) for e in edges]
-    grid = np.empty((points, points, 2))
-    for place, i in enumerate(pair if exact else (0, 1)):
-        grid[..., i] = np.meshgrid(*centres, indexing="xy")[place]
+    edges = grids.bins_for(mixture, pair, ends)  # of what comes from draws
+    coarse = [0.5 * (e[:-1] + e[1:]) for e in edges]
+    fine = [np.linspace(low, high, GRID_POINTS) for low, high in ends]
+    grid = np.stack(np.meshgrid(*fine), axis=-1)[..., np.argsort(pair)] if exact else np.empty((0, 2))
 
-    def picture(of: Source) -> np.ndarray:
+    def picture(of: Source) -> Picture:
         if isinstance(of, Mixture) and exact:
-            return np.exp(of.log_prob(grid))
-        return grids.histogram2d(grids.draws_of(of)[:, pair], edges)
+            return Picture(fine, np.exp(of.log_prob(grid)), of)
+        return Picture(coarse, grids.histogram2d(grids.draws_of(of)[:, pair], edges), of)
 
-    shown_as: dict[str, tuple[np.ndarray, Source | None]] = {}
+    shown_as: dict[str, Picture] = {}
     if has_model(result) and exact:
-        flat = log_densities(result.target, grid.reshape(-1, 2)).reshape(points, points)
-        shown_as["target"] = (_normalised(flat, result), None)
+        flat = log_densities(result.target, grid.reshape(-1, 2)).reshape(grid.shape[:2])
+        shown_as["target"] = Picture(fine, _normalised(flat, result), None)
     elif has_model(result):
         towards = grids.histogram2d(result._fresh[0][:, pair], edges, result._importance[0])
-        shown_as[_target_name(result)] = (towards, None)
+        shown_as[_target_name(result)] = Picture(coarse, towards, None)
     if reference is not None:
-        shown_as[label] = (picture(reference), reference)
+        shown_as[label] = picture(reference)
     count = mixture.n_active
-    shown_as[f"mixture of {count} component{'s' if count > 1 else ''}"] = (picture(mixture), mixture)
+    shown_as[f"mixture of {count} component{'s' if count > 1 else ''}"] = picture(mixture)
 
     figure, axes = panels(1, len(shown_as), width=max(3.6 * len(shown_as), 4.6), height=4.1, sharex=True, sharey=True)
-    levels = grids.region_levels(next(iter(shown_as.values()))[0], REGIONS)
-    top = max(levels[-1] * 1.001, *(float(values.max()) for values, _ in shown_as.values()))
-    for one, (title, (values, source)) in zip(axes, shown_as.items(), strict=True):
+    levels = grids.region_levels(next(iter(shown_as.values())).values, REGIONS)
+    top = max(levels[-1] * 1.001, *(float(one.values.max()) for one in shown_as.values()))
+    for one, (title, (centres, values, source)) in zip(axes, shown_as.items(), strict=True):
         one.contourf(*centres, values, levels=[*levels, top], cmap="Blues", vmin=0)
         one.contour(*centres, values, levels=levels, colors=BLUE, linewidths=0.4)
         if isinstance(source, Mixture):
             grids.ellipses(one, source, pair)
         elif source is not None:
             some = source[:: -(-len(source) // MAX_POINTS), pair]
-            one.scatter(some[:, 0], some[:, 1], s=1.5, color=GREY, linewidths=0, zorder=3)
+            one.scatter(some[:, 0], some[:, 1], s=1.5, color=GREY, linewidths=0, alpha=0.5, zorder=3)
         one.set(title=short(title, 60), xlabel=short(result.target.names[pair[0]]), xlim=ends[0], ylim=ends[1])
     axes[0].set_ylabel(short(result.target.names[pair[1]]))
     shares = ", ".join(f"{100 * share:.0f}" for share in reversed(REGIONS))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SMOOTHING = 1.0
-"""Bins; a marginal from draws is smoothed by a Gaussian this wide."""
+"""Bins; a marginal from as many draws as PICTURE_DRAWS is smoothed by a Gaussian this wide, one from fewer by more."""
 PICTURE_DRAWS = 20_000
 """Draws of the mixture behind limits and marginals."""
 ELLIPSE_DRAWS = 2_000
@@ -29,6 +29,12 @@ MARGIN = 0.1
 """Empty share of an axis on each side of the draws."""
 MAX_CENTRES = 64
 """Component ellipses drawn at most, heaviest first."""
+FEWEST_BINS, MOST_BINS = 40, 160
+"""Bins of a 2-D marginal in each coordinate."""
+BIN_SD = 0.5
+"""Width of a bin in standard deviations of a narrow component,"""
+NARROW = 0.2
+"""one at this quantile of them."""
 
 Source = Mixture | np.ndarray
 
@@ -76,7 +82,19 @@ def histogram2d(draws: np.ndarray, edges: Sequence[np.ndarray], weights: np.ndar
     weights = np.full(len(draws), 1.0 / len(draws)) if weights is None else weights
     mass, *_ = np.histogram2d(draws[:, 0], draws[:, 1], bins=list(edges), weights=weights)
     area = np.diff(edges[0])[:, None] * np.diff(edges[1])
-    return gaussian_filter(mass / area, SMOOTHING).T
+    effective = 1.0 / np.sum(np.square(weights))
+    wide = SMOOTHING * max(1.0, PICTURE_DRAWS / effective) ** (1 / 6)  # the usual rate in two dimensions
+    return gaussian_filter(mass / area, wide).T
+
+
+def bins_for(mixture: Mixture, chosen: Sequence[int], ends: Sequence[tuple[float, float]]) -> list[np.ndarray]:
+    """Edges along some coordinates that resolve the narrower components: smoothing must not make them look wide."""
+    sds = np.sqrt([np.diagonal(covariance) for covariance in covariances(mixture, chosen)])
+    narrow = np.quantile(sds, NARROW, axis=0)
+    return [
+        np.linspace(low, high, int(np.clip((high - low) / (BIN_SD * sd), FEWEST_BINS, MOST_BINS)) + 1)
+        for (low, high), sd in zip(ends, narrow, strict=True)
+    ]
 
 
 def region_levels(values: np.ndarray, regions: Sequence[float]) -> list[float]:
@@ -125,7 +143,7 @@ def _component_draws(mixture: Mixture, pair: Array, key: Array) -> Array:
 
 
 @float64
-def covariances(mixture: Mixture, pair: Sequence[int]) -> list[np.ndarray]:
-    """Covariance of each component in two coordinates, from draws: the same for every family."""
-    draws = np.asarray(_component_draws(mixture, np.asarray(pair), new_key(0)))
-    return [np.cov(d.T) for d in draws]
+def covariances(mixture: Mixture, chosen: Sequence[int]) -> list[np.ndarray]:
+    """Covariance of each component in some coordinates, from draws: the same for every family."""
+    draws = np.asarray(_component_draws(mixture, np.asarray(chosen), new_key(0)))
+    return [np.atleast_2d(np.cov(d.T)) for d in draws]

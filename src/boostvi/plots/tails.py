@@ -37,7 +37,7 @@ def tail(result: Result) -> Figure:
     length = min(int(np.ceil(min(0.2 * order.size, 3.0 * np.sqrt(order.size)))), order.size)  # as PSIS chooses it
     begin = order.size - length
     level = raw[begin]
-    fitted = fitted - fitted[begin] + level
+    fitted = fitted + raw[max(begin - 1, 0)] - fitted[max(begin - 1, 0)]  # weights below the tail are not smoothed
     figure, (axes,) = panels(1, 1, width=6.4, height=4.4)
     axes.plot(share, raw - level, ".", color=BLUE, markersize=3, label=f"{order.size:,} fresh draws", rasterized=True)
     if np.isfinite(khat):
