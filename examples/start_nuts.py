@@ -35,9 +35,11 @@ def run(kernel, warmup, draws, x, y, start=None):
     mcmc.warmup(jax.random.key(1), x, y, init_params=start, collect_warmup=True, extra_fields=("num_steps",))
     before = int(np.sum(mcmc.get_extra_fields()["num_steps"]))
     mcmc.run(mcmc.post_warmup_state.rng_key, x, y, extra_fields=("num_steps",))
-    w = np.asarray(mcmc.get_samples(group_by_chain=True)["w"])
-    after, ess, rhat = mcmc.get_extra_fields()["num_steps"], effective_sample_size(w), gelman_rubin(w)
-    return {"warm-up": before, "draws": int(np.sum(after)), "ess": float(min(ess)), "rhat": float(max(rhat)), "w": w}
+    after = int(np.sum(mcmc.get_extra_fields()["num_steps"]))
+    sites = [np.asarray(values) for values in mcmc.get_samples(group_by_chain=True).values()]
+    ess = min(float(np.min(effective_sample_size(site))) for site in sites)
+    rhat = max(float(np.max(gelman_rubin(site))) for site in sites)
+    return {"warm-up": before, "draws": after, "ess": ess, "rhat": rhat, "w": sites[-1]}
 
 
 def main(argv=None):
@@ -48,7 +50,8 @@ def main(argv=None):
     rows, columns, draws = (100, 4, 200) if options.quick else (300, 25, 1000)
     rng = np.random.default_rng(0)
     x = 3.0 * rng.normal(size=(rows, 1)) + rng.normal(size=(rows, columns))  # correlated by 0.9
-    y = (rng.random(rows) < 1 / (1 + np.exp(-x @ rng.normal(size=columns) / columns**0.5))).astype(float)
+    w = rng.normal(size=columns) / np.sqrt(columns)
+    y = (rng.random(rows) < 1 / (1 + np.exp(-x @ w))).astype(float)
 
     result = bv.fit(bv.from_numpyro(model, x, y), max_components=1, seed=0)  # one Normal is enough to start from
     kernel = NUTS(model, dense_mass=True, inverse_mass_matrix=result.inverse_mass_matrix(), adapt_mass_matrix=False)

@@ -591,7 +591,7 @@ def test_residual_along_the_worst_direction(plane):
     nearest = np.argsort(found.position)[: len(draws) // worst.GROUPS]
     assert median[0] == pytest.approx(np.median((log_target - log_q)[nearest]) - plane.log_evidence)
     assert above.get_ylabel() == "ln p − ln q − log Ẑ (nats)"
-    assert below.get_xlabel().startswith("worst direction, in sd of the mixture: z[")
+    assert below.get_xlabel().startswith("worst direction, in sd of the mixture\nz[")
     mine, towards = (labelled(below)[name].get_data() for name in labelled(below))
     assert np.sum(mine.values * np.diff(mine.edges)) == pytest.approx(1.0, abs=3 * grids.TAIL)
     middle = 0.5 * (towards.edges[1:] + towards.edges[:-1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from boostvi._struct import check_count
 from boostvi.plots import grids
-from boostvi.plots.style import BLACK, BLUE, VERMILLION, caption, has_model, indices, panels, short
+from boostvi.plots.style import BLACK, BLUE, VERMILLION, caption, coordinate_names, has_model, indices, panels
 from boostvi.result import Result
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def corner(
         label = f"reweighted to the target (k̂ = {result.khat:.2f})"
     ends = [grids.limits([d[:, i] for d in shown]) for i in chosen]
     edges = dict(zip(chosen, grids.bins_for(result.mixture, chosen, ends), strict=True))
+    names = [name.replace(", ", "\n") for name in coordinate_names(result, draws[:2], LONGEST)]
     n = len(chosen)
     figure, axes = panels(n, n, width=max(SIDE * n + 0.6, 4.6), height=SIDE * n + 1.2, sharex="col")
     for row, i in enumerate(chosen):
@@ -61,14 +62,14 @@ def corner(
                 _diagonal(one, edges[i], draws[:, i], None if compared is None else compared[:, i], weights, label)
             else:
                 _below(one, result, (j, i), edges, draws, compared, weights)
-            _labels(one, result, i, j, row, column, n)
+            _labels(one, names[j], names[i], row, column, n)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left" if n < 3 else "upper right", frameon=False)
     more = result.mixture.dim - n
     left_out = f"; {more} more parameters" if coordinates is None and more else ""
     shares = " and ".join(f"{100 * share:.0f}" for share in reversed(REGIONS))
     words = f"regions and lines: {shares} % of the mass; dots: centres of components" if n > 1 else "density"
-    caption(figure, f"{words}, unconstrained{left_out}")
+    caption(figure, f"{words}{left_out}")
     return figure
 
 
@@ -105,7 +106,7 @@ def _below(
     axes.set(xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
 
 
-def _labels(axes: Axes, result: Result, i: int, j: int, row: int, column: int, n: int) -> None:
+def _labels(axes: Axes, across: str, up: str, row: int, column: int, n: int) -> None:
     """Names only along the left side and the bottom, numbers too."""
     from matplotlib.ticker import MaxNLocator
 
@@ -114,6 +115,6 @@ def _labels(axes: Axes, result: Result, i: int, j: int, row: int, column: int, n
     if row != column:
         axes.yaxis.set_major_locator(MaxNLocator(3))
     if row == n - 1:
-        axes.set_xlabel(short(result.target.names[j], LONGEST), fontsize="small")
+        axes.set_xlabel(across, fontsize="small")
     if column == 0 and row:
-        axes.set_ylabel(short(result.target.names[i], LONGEST), fontsize="small")
+        axes.set_ylabel(up, fontsize="small")

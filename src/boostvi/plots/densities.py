@@ -18,6 +18,7 @@ from boostvi.plots.style import (
     SKY,
     VERMILLION,
     caption,
+    coordinate_names,
     has_model,
     indices,
     panels,
@@ -130,7 +131,7 @@ def _curves(axes: Axes, result: Result, i: int, reference: Source | None, label:
     elif reference is not None:
         heights = grids.histogram(grids.draws_of(reference)[:, i], edges)
         axes.stairs(heights, edges, color=VERMILLION, linestyle=":", linewidth=1.4, label=label)
-    axes.set(xlabel=short(result.target.names[i]), xlim=(low, high), ylim=(0, None))
+    axes.set(xlabel=coordinate_names(result, draws[:2])[i], xlim=(low, high), ylim=(0, None))
 
 
 def _components(axes: Axes, z: np.ndarray, parts: np.ndarray) -> None:
@@ -159,7 +160,7 @@ def _contours(result: Result, pair: Sequence[int], reference: Source | None, lab
     mixture, draws = result.mixture, result.mixture.sample(grids.PICTURE_DRAWS, seed=0)
     shown = [draws, *([] if reference is None else [grids.draws_of(reference)])]
     ends = [grids.limits([d[:, i] for d in shown]) for i in pair]
-    exact = mixture.dim == 2
+    exact, names = mixture.dim == 2, coordinate_names(result, draws[:2])
     edges = grids.bins_for(mixture, pair, ends)  # of what comes from draws
     coarse = [0.5 * (e[:-1] + e[1:]) for e in edges]
     fine = [np.linspace(low, high, GRID_POINTS) for low, high in ends]
@@ -193,8 +194,8 @@ def _contours(result: Result, pair: Sequence[int], reference: Source | None, lab
         elif source is not None:
             some = source[:: -(-len(source) // MAX_POINTS), pair]
             one.scatter(some[:, 0], some[:, 1], s=1.5, color=GREY, linewidths=0, alpha=0.5, zorder=3)
-        one.set(title=short(title, 60), xlabel=short(result.target.names[pair[0]]), xlim=ends[0], ylim=ends[1])
-    axes[0].set_ylabel(short(result.target.names[pair[1]]))
+        one.set(title=short(title, 60), xlabel=names[pair[0]], xlim=ends[0], ylim=ends[1])
+    axes[0].set_ylabel(names[pair[1]])
     shares = ", ".join(f"{100 * share:.0f}" for share in reversed(REGIONS))
     more = f" of the {grids.MAX_CENTRES} heaviest components" if count > grids.MAX_CENTRES else " of each component"
     caption(figure, f"contours: {shares} % of the first panel's mass; ellipses: centre and 1 sd{more}")

@@ -18,7 +18,7 @@ from boostvi.result import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SMOOTHING = 1.0
+SMOOTHING = 1.5
 """Bins; a marginal from as many draws as PICTURE_DRAWS is smoothed by a Gaussian this wide, one from fewer by more."""
 PICTURE_DRAWS = 20_000
 """Draws of the mixture behind limits and marginals."""
@@ -27,11 +27,12 @@ TAIL = 0.001
 """Share of the draws beyond each end of an axis."""
 MARGIN = 0.1
 """Empty share of an axis on each side of the draws."""
+FEW_CENTRES = 8
 MAX_CENTRES = 64
 """Component ellipses drawn at most, heaviest first."""
-FEWEST_BINS, MOST_BINS = 40, 160
+FEWEST_BINS, MOST_BINS = 60, 200
 """Bins of a 2-D marginal in each coordinate."""
-BIN_SD = 0.5
+BIN_SD = 0.35
 """Width of a bin in standard deviations of a narrow component,"""
 NARROW = 0.2
 """one at this quantile of them."""
@@ -114,6 +115,8 @@ def ellipses(axes: Axes, mixture: Mixture, pair: Sequence[int], linewidth: float
     locs = np.asarray(mixture.params["loc"])[:MAX_CENTRES, list(pair)]
     weights = np.asarray(mixture.weights)[:MAX_CENTRES]
     strength = 0.25 + 0.75 * np.sqrt(weights / weights.max())
+    crowd = max(1.0, len(locs) / FEW_CENTRES)
+    strength, linewidth = strength / np.sqrt(crowd), linewidth / crowd**0.25  # many must not hide the density
     for loc, covariance, alpha in zip(locs, covariances(mixture, pair), strength, strict=False):
         eigenvalues, vectors = np.linalg.eigh(covariance)
         angle = np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1]))

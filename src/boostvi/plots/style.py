@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from boostvi import trees
 from boostvi.result import Result
 from boostvi.target import Target
 
@@ -33,6 +34,9 @@ OTHER_KIND = (GREY, "P")
 STEP, NATS = "boosting step", "nats"
 LONGEST = 30
 """Letters of a name that fit beside an axis or above a panel."""
+
+SAME = 1e-4
+"""Relative difference of two numbers that are the same but for rounding, in single precision too."""
 
 
 def figure_class() -> type[Figure]:
@@ -96,6 +100,20 @@ def short(name: str, longest: int = LONGEST) -> str:
     half = longest // 2
     name = name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
     return name.replace("$", r"\$")
+
+
+def coordinate_names(result: Result, draws: np.ndarray, longest: int = LONGEST) -> list[str]:
+    """A label for every coordinate, from a few draws: "tau, unconstrained" where the model's own value is another."""
+    names = [short(name, longest) for name in result.target.names]
+    if not has_model(result) or result.target.constrain is None:
+        return names
+    own = result.in_own_space(draws)
+    columns = dict(zip(result.target.names, own.T, strict=True)) if isinstance(own, np.ndarray) else trees.columns(own)
+    same = [
+        name in columns and np.allclose(columns[name], draws[:, i], rtol=SAME)
+        for i, name in enumerate(result.target.names)
+    ]
+    return [name if plain else f"{name}, unconstrained" for name, plain in zip(names, same, strict=True)]
 
 
 def history_of(result: Result | Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -100,10 +100,10 @@ def residual(result: Result) -> Figure:
     name = f"reweighted to the target (k̂ = {result.khat:.2f})"
     below.stairs(grids.histogram(x, edges, weights), edges, color=VERMILLION, linewidth=1.4, label=name)
     below.set(yticks=[], ylabel="density", xlim=(edges[0], edges[-1]), ylim=(0, None))
-    below.set_xlabel(f"worst direction, in sd of the mixture: {_named(result, direction.correlations)}")
+    below.set_xlabel(f"worst direction, in sd of the mixture\n{_named(result, direction.correlations)}")
     below.legend(frameon=False, fontsize="small")
     lost = int(np.sum(~seen))
-    words = f"moments differ by {direction.nats:.2g} nats along it; numbers are correlations with the direction"
+    words = f"moments differ by {direction.nats:.2g} nats along it; numbers: correlations with it, unconstrained"
     caption(figure, words + (f"; at {lost:,} draws ln p is not finite" if lost else ""))
     return figure
 
