@@ -35,10 +35,10 @@ def run(kernel, warmup, draws, x, y, start=None):
     mcmc.warmup(jax.random.key(1), x, y, init_params=start, collect_warmup=True, extra_fields=("num_steps",))
     before = int(np.sum(mcmc.get_extra_fields()["num_steps"]))
     mcmc.run(mcmc.post_warmup_state.rng_key, x, y, extra_fields=("num_steps",))
-    after = int(np.sum(mcmc.get_extra_fields()["num_steps"]))
     sites = [np.asarray(values) for values in mcmc.get_samples(group_by_chain=True).values()]
     ess = min(float(np.min(effective_sample_size(site))) for site in sites)
     rhat = max(float(np.max(gelman_rubin(site))) for site in sites)
+    after = int(np.sum(mcmc.get_extra_fields()["num_steps"]))
     return {"warm-up": before, "draws": after, "ess": ess, "rhat": rhat, "w": sites[-1]}
 
 
@@ -61,21 +61,19 @@ def main(argv=None):
         spent = ", ".join(f"{part} {row[part]:,}" for part in PARTS)
         print(f"{name:<15} gradients: {spent}; smallest ESS {row['ess']:.0f}, largest R̂ {row['rhat']:.3f}")
     if options.out:
-        picture(found).savefig(options.out, dpi=100)
+        draw(found, options.out)
     return found
 
 
-def picture(found):
+def draw(found, path):
     figure = plots.figure_class()(figsize=(7, 2.6), layout="constrained")
     axes, left = figure.subplots(), np.zeros(len(found))
     for part, color in PARTS.items():
-        width = [row[part] for row in found.values()]
-        axes.barh(list(found), width, left=left, color=color, label=part)
-        left += width
-    axes.set(xlabel="gradients of the model")
-    axes.invert_yaxis()
+        axes.barh(list(found), [row[part] for row in found.values()], left=left, color=color, label=part)
+        left += [row[part] for row in found.values()]
+    axes.set(xlabel="gradients of the model", ylim=(1.5, -0.5))
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    return figure
+    figure.savefig(path, dpi=100)
 
 
 if __name__ == "__main__":

@@ -547,7 +547,7 @@ def test_a_wrong_argument_is_named(picture):
 def test_tail_shows_the_weights_and_their_pareto_fit(plane):
     (axes,) = plots.tail(plane).axes
     drawn = labelled(axes)
-    assert list(drawn) == ["10,000 fresh draws", f"fitted tail, k̂ = {plane.khat:.2f}", "k = 0.7"]
+    assert list(drawn) == ["10,000 fresh draws", f"fitted tail, k̂ = {plane.khat:.2f}", "the same with k = 0.7"]
     _, log_target, log_q = plane._fresh
     share, height = drawn["10,000 fresh draws"].get_data()
     np.testing.assert_allclose(np.diff(height), np.diff(np.sort(log_target - log_q)), atol=1e-9)
@@ -557,8 +557,11 @@ def test_tail_shows_the_weights_and_their_pareto_fit(plane):
     smoothed = np.log(np.sort(plane._importance[0]))[-300:]
     np.testing.assert_allclose(np.diff(fitted), np.diff(smoothed), atol=1e-9)
     assert fitted[0] == pytest.approx(height[-300], abs=0.05)
-    at, limit = drawn["k = 0.7"].get_data()
-    np.testing.assert_allclose(np.diff(limit) / -np.diff(np.log(at)), 0.7)
+    begin, beyond = np.exp(height[-301]), at * 10_000 / 300
+    scales = (np.exp(fitted) - begin) * plane.khat / (beyond**-plane.khat - 1)  # a generalised Pareto tail has one
+    np.testing.assert_allclose(scales[:-30], scales[100], rtol=0.02)
+    _, limit = drawn["the same with k = 0.7"].get_data()
+    np.testing.assert_allclose(np.exp(limit) - begin, scales[150] * (beyond**-0.7 - 1) / 0.7, rtol=0.02)
     assert axes.get_xlim()[0] > axes.get_xlim()[1]
     assert axes.get_ylabel().endswith("(nats)")
 

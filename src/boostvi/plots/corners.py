@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+BINS = 50
+"""Bins of a 1-D marginal."""
 REGIONS = (0.95, 0.5)
 """Contours enclose these shares of the mass."""
 SIDE = 1.7
@@ -76,6 +78,7 @@ def corner(
 def _diagonal(
     axes: Axes, edges: np.ndarray, mine: np.ndarray, compared: np.ndarray | None, weights: np.ndarray | None, label: str
 ) -> None:
+    edges = np.linspace(edges[0], edges[-1], BINS + 1)
     heights = grids.histogram(mine, edges)
     axes.stairs(heights, edges, fill=True, color=BLUE, alpha=0.35, label="mixture")
     axes.stairs(heights, edges, color=BLUE, linewidth=1.0)

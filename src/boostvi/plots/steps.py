@@ -98,7 +98,7 @@ def draw_count(axes: Axes, result: Run, column: str) -> None:
     edges = np.append(step - 0.5, step[-1] + 0.5)
     axes.stairs(np.asarray(history[column]), edges, baseline=None, color=BLACK, linewidth=1.4)
     axes.set_ylim(0, None)
-    whole_numbers(axes.yaxis)
+    whole_numbers(axes.yaxis, most=4)
 
 
 def kinds_in(kind: np.ndarray) -> list[str]:

@@ -57,11 +57,11 @@ def panels(rows: int, columns: int, *, width: float, height: float, **options: A
     return figure, axes
 
 
-def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers only."""
+def whole_numbers(axis: Axis, most: int = 10) -> None:
+    """Ticks at whole numbers only, and not more than these."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_locator(MaxNLocator(most, integer=True))
 
 
 def plain_numbers(axis: Axis) -> None:

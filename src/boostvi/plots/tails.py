@@ -20,9 +20,9 @@ LOWEST = 0.02
 def tail(result: Result) -> Figure:
     """Log importance weights ln p − ln q of fresh draws, largest to the right, with the fitted generalised Pareto tail.
 
-    In these axes a tail of Pareto shape k rises like a line of slope k per e-fold: the dashed line is the limit of 0.7,
-    beyond which a few draws decide everything. The fitted tail is that of Pareto-smoothed importance sampling, which
-    gives `result.khat`. Draws of weight 0 are left out of the picture, and counted.
+    The fitted tail is that of Pareto-smoothed importance sampling, which gives `result.khat`. The dashed line is a tail
+    with the same beginning and scale, and the shape 0.7, beyond which a few draws decide everything: a fit below it has
+    a lighter tail. Draws of weight 0 are left out of the picture, and counted.
     """
     _, log_target, log_q = result._fresh
     smoothed, khat, ess = result._importance
@@ -43,8 +43,10 @@ def tail(result: Result) -> Figure:
     if np.isfinite(khat):
         name = f"fitted tail, k̂ = {khat:.2f}"
         axes.plot(share[begin:], fitted[begin:] - level, color=VERMILLION, linewidth=1.8, label=name)
-        limit = KHAT_LIMIT * np.log(share[begin] / share[begin:])
-        axes.plot(share[begin:], limit, color=BLACK, linewidth=1.2, linestyle="--", label=f"k = {KHAT_LIMIT}")
+        inside = share[begin:] * n / length  # share of the tail that lies beyond
+        name = f"the same with k = {KHAT_LIMIT}"
+        limit = _with_limit(inside, fitted[begin:] - level, raw[max(begin - 1, 0)] - level, khat)
+        axes.plot(share[begin:], limit, color=BLACK, linewidth=1.2, linestyle="--", label=name)
     axes.axvline(share[begin], color=GREY, linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
     log_numbers(axes.xaxis)
@@ -60,3 +62,14 @@ def tail(result: Result) -> Figure:
     words = f"{length} draws make up the tail (right of the dotted line); {ess:,.0f} of {n:,} draws are effective"
     caption(figure, words + (f"; {lost:,} draws have no weight and are not shown" if lost else ""))
     return figure
+
+
+def _with_limit(inside: np.ndarray, fitted: np.ndarray, begin: float, khat: float) -> np.ndarray:
+    """Log quantiles of the fitted tail, with the limit of k̂ in place of k̂: begin + scale·(inside^−k − 1)/k."""
+
+    def excess(k: float) -> np.ndarray:
+        return -np.log(inside) if abs(k) < 1e-6 else (inside**-k - 1.0) / k
+
+    middle = len(inside) // 2
+    scale = (np.exp(fitted[middle]) - np.exp(begin)) / excess(khat)[middle]
+    return np.log(np.exp(begin) + scale * excess(KHAT_LIMIT))
