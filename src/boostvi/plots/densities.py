@@ -63,7 +63,7 @@ def density(
     other = grids.as_reference(reference, result.mixture.dim)
     if len(chosen) == 1:
         figure, (axes,) = panels(1, 1, width=6.4, height=4.0)
-        _curves(axes, result, chosen[0], other, reference_label)
+        _curves(axes, result, chosen[0], _drawn(result, other), other, reference_label)
         axes.set(ylabel="density")
         axes.legend(frameon=False)
         return figure
@@ -88,8 +88,9 @@ def marginals(
     columns = min(GRID_COLUMNS, len(chosen))
     rows = -(-len(chosen) // columns)
     figure, axes = panels(rows, columns, width=max(2.6 * columns, 5.6), height=1.9 * rows + 0.8)
+    drawn = _drawn(result, other)
     for one, i in zip(axes, chosen, strict=False):
-        _curves(one, result, i, other, reference_label)
+        _curves(one, result, i, drawn, other, reference_label)
         one.set_yticks([])
     for one in axes[len(chosen) :]:
         one.set_visible(False)
@@ -102,36 +103,58 @@ def marginals(
     return figure
 
 
-def _curves(axes: Axes, result: Result, i: int, reference: Source | None, label: str) -> None:
-    mixture, draws = result.mixture, result.mixture.sample(grids.PICTURE_DRAWS, seed=0)
-    columns = [draws[:, i]] if reference is None else [draws[:, i], grids.draws_of(reference)[:, i]]
+class Drawn(NamedTuple):
+    """Draws behind all panels of a figure: made once."""
+
+    draws: np.ndarray
+    own: np.ndarray  # the component that each came from
+    other: np.ndarray | None  # of the reference
+    names: list[str]
+
+
+def _drawn(result: Result, reference: Source | None) -> Drawn:
+    draws = result.mixture.sample(grids.PICTURE_DRAWS, seed=0)
+    own = result.mixture.components_of(draws, seed=0)
+    other = None if reference is None else grids.draws_of(reference)
+    return Drawn(draws, own, other, coordinate_names(result, draws[:2]))
+
+
+def _curves(axes: Axes, result: Result, i: int, drawn: Drawn, reference: Source | None, label: str) -> None:
+    columns = [one[:, i] for one in (drawn.draws, drawn.other) if one is not None]
     low, high = grids.limits(columns)
     edges = np.linspace(low, high, BINS + 1)
-    exact = mixture.dim == 1
-    if exact:
-        z = np.linspace(low, high, CURVE_POINTS)
-        _components(axes, z, grids.component_densities(mixture, z[:, None]))
-        if has_model(result):
-            target = _normalised(log_densities(result.target, z[:, None]), result)
-            axes.plot(z, target, color=BLACK, linewidth=2.0, label="target")
-        axes.plot(z, np.exp(mixture.log_prob(z[:, None])), color=BLUE, linewidth=1.8, linestyle="--", label="mixture")
+    if result.mixture.dim == 1:
+        _exact_curves(axes, result, np.linspace(low, high, CURVE_POINTS))
     else:
-        own = mixture.components_of(draws, seed=0)
-        shares = [grids.histogram(draws[own == k, i], edges, np.full(np.sum(own == k), 1 / len(draws)))
-                  for k in range(min(mixture.n_active, MAX_CURVES))]  # fmt: skip
-        _components(axes, 0.5 * (edges[1:] + edges[:-1]), np.array(shares))
-        if has_model(result):
-            fresh, weights = result._fresh[0][:, i], result._importance[0]
-            towards = grids.histogram(fresh, edges, weights)
-            axes.stairs(towards, edges, color=BLACK, linewidth=1.6, label=_target_name(result))
-        axes.stairs(grids.histogram(draws[:, i], edges), edges, color=BLUE, linewidth=1.6, label="mixture")
-    if isinstance(reference, Mixture) and exact:
-        other = np.exp(reference.log_prob(z[:, None]))
-        axes.plot(z, other, color=VERMILLION, linestyle=":", linewidth=1.8, label=label)
-    elif reference is not None:
-        heights = grids.histogram(grids.draws_of(reference)[:, i], edges)
+        _stairs(axes, result, i, drawn, edges)
+    if isinstance(reference, Mixture) and result.mixture.dim == 1:
+        z = np.linspace(low, high, CURVE_POINTS)
+        values = np.exp(reference.log_prob(z[:, None]))
+        axes.plot(z, values, color=VERMILLION, linestyle=":", linewidth=1.8, label=label)
+    elif drawn.other is not None:
+        heights = grids.histogram(drawn.other[:, i], edges)
         axes.stairs(heights, edges, color=VERMILLION, linestyle=":", linewidth=1.4, label=label)
-    axes.set(xlabel=coordinate_names(result, draws[:2])[i], xlim=(low, high), ylim=(0, None))
+    axes.set(xlabel=drawn.names[i], xlim=(low, high), ylim=(0, None))
+
+
+def _exact_curves(axes: Axes, result: Result, z: np.ndarray) -> None:
+    _components(axes, z, grids.component_densities(result.mixture, z[:, None]))
+    if has_model(result):
+        target = _normalised(log_densities(result.target, z[:, None]), result)
+        axes.plot(z, target, color=BLACK, linewidth=2.0, label="target")
+    values = np.exp(result.mixture.log_prob(z[:, None]))
+    axes.plot(z, values, color=BLUE, linewidth=1.8, linestyle="--", label="mixture")
+
+
+def _stairs(axes: Axes, result: Result, i: int, drawn: Drawn, edges: np.ndarray) -> None:
+    column, each = drawn.draws[:, i], np.full(len(drawn.draws), 1 / len(drawn.draws))
+    groups = [drawn.own == k for k in range(min(result.mixture.n_active, MAX_CURVES))]
+    shares = np.array([grids.histogram(column[here], edges, each[here]) for here in groups])
+    _components(axes, 0.5 * (edges[1:] + edges[:-1]), shares)
+    if has_model(result):
+        towards = grids.histogram(result._fresh[0][:, i], edges, result._importance[0])
+        axes.stairs(towards, edges, color=BLACK, linewidth=1.6, label=_target_name(result))
+    axes.stairs(grids.histogram(column, edges), edges, color=BLUE, linewidth=1.6, label="mixture")
 
 
 def _components(axes: Axes, z: np.ndarray, parts: np.ndarray) -> None:
