@@ -111,9 +111,9 @@ def _or_null(value: Any) -> Any:
 
 
 def _draw(results: dict[str, Any], file: Path) -> None:
-    from boostvi.cli.parts import compare_picture
+    from boostvi import plots
 
     try:
-        compare_picture(results).savefig(file, dpi=120)
+        plots.compare(results).savefig(file, dpi=120)
     except OSError as error:
         raise OutputError(f"cannot write {file}: {error.strerror}") from error

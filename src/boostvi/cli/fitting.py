@@ -12,7 +12,7 @@ from typing import Any
 
 from boostvi.cli import arguments as mapping
 from boostvi.cli import data as datafiles
-from boostvi.cli import model_file, parts, run_folder
+from boostvi.cli import model_file, run_folder
 from boostvi.cli.arguments import Bound
 from boostvi.cli.errors import BELOW_REQUIRED, INTERRUPTED, OK, OutputError, UsageError
 from boostvi.cli.files import shown
@@ -56,6 +56,7 @@ def prepare(plan: Plan, quiet: bool = True) -> Problem:
 def execute(folder: Path, problem: Problem, arguments: argparse.Namespace) -> int:
     """Fit, or go on with it; judge; print the result."""
     import boostvi as bv
+    from boostvi.trace import Trace
 
     file, quiet = folder / RUN, arguments.quiet
     if file.exists():
@@ -65,7 +66,7 @@ def execute(folder: Path, problem: Problem, arguments: argparse.Namespace) -> in
     try:
         with contextlib.redirect_stdout(sys.stderr):
             result = bv.fit(
-                problem.target, **problem.plan.options(), checkpoint=file, callbacks=parts.tracer(folder / TRACE),
+                problem.target, **problem.plan.options(), checkpoint=file, callbacks=[Trace(folder / TRACE)],
                 progress=not quiet,
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -28,9 +28,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from boostvi.cli import parts
+    from boostvi import report
     from boostvi.cli.fitting import restored
     from boostvi.cli.run_folder import TRACE
+    from boostvi.trace import Trace
 
     folder = arguments.folder
     page = arguments.out or folder / PAGE
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         plan, result = restored(folder, arguments.model, arguments.data)
         title = arguments.title or f"{plan.model.stem}: {plan.function}"
-        trace = parts.load_trace(folder / TRACE)
-        written = parts.write_report(result, trace, page, title=title, command=plan.command(folder))
+        trace = Trace.load(folder / TRACE) if (folder / TRACE).is_dir() and any((folder / TRACE).iterdir()) else None
+        written = report.write(result, trace, page, title=title, command=plan.command(folder))
     print(written)
     return OK
