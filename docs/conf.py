@@ -23,6 +23,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signatures carry shapes, which are for readers of the code
 default_role = "code"
+suppress_warnings = ["misc.highlighting_failure"]  # csv has no colours
 html_theme = "furo"
 html_title = f"boostvi {version}"
 
@@ -36,8 +37,9 @@ class LinkNames(SphinxTransform):
         for literal in list(self.document.findall(nodes.literal)):
             name = literal.astext()
             if name.startswith("boostvi.") and not isinstance(literal.parent, pending_xref):
-                short = getattr(boostvi, name.removeprefix("boostvi."), None)  # boostvi.Recipe lives in boostvi.recipes
-                full = f"{short.__module__}.{short.__qualname__}" if hasattr(short, "__qualname__") else name
+                short = name.removeprefix("boostvi.")
+                thing = getattr(boostvi, short) if short in boostvi.__all__ else None  # lives in a module of its own
+                full = f"{thing.__module__}.{thing.__qualname__}" if hasattr(thing, "__qualname__") else name
                 reference = pending_xref("", refdomain="py", reftype="obj", reftarget=full, refwarn=False)
                 literal.replace_self(reference)
                 reference += literal

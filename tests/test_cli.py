@@ -391,6 +391,7 @@ class TestMistakes:
         assert "unexpected KeyError: 'slot'; --debug shows where" in done.err
         assert "Traceback" not in done.err
 
+    @pytest.mark.filterwarnings("ignore:.*its trace has a gap")
     def test_a_disk_that_is_full_in_the_end(self, copy, capfd, monkeypatch):
         """The result is printed all the same."""
         result = fitting.restored(copy / "run", None, None)[1]

@@ -49,7 +49,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    if not name.startswith("_") and importlib.util.find_spec(f"boostvi.{name}") is not None:
+    if name.isidentifier() and not name.startswith("_") and importlib.util.find_spec(f"boostvi.{name}") is not None:
         return importlib.import_module(f"boostvi.{name}")
     raise AttributeError(f"module 'boostvi' has no attribute {name!r}")
 
