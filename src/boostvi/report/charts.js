@@ -14,9 +14,12 @@ const kindOf = (kind) => KINDS[kind] || ["#7f7f7f", ""];
 // An empty chart in `host`: a frame, ticks, and a plot area that clips what is drawn in it.
 function chart(host, { height, x, y, log = false, xName = "", yName = "", below = 0, steps = false }) {
   const width = Math.max(260, host.clientWidth);
-  const left = 58, right = 10, top = 8, bottom = 26 + (xName ? 16 : 0) + below;
-  const inner = { width: width - left - right, height: height - top - bottom };
-  const sx = scale(x[0], x[1], 0, inner.width), sy = scale(y[0], y[1], inner.height, 0, log);
+  const right = 10, top = 8, bottom = 26 + (xName ? 16 : 0) + below;
+  const tall = height - top - bottom, sy = scale(y[0], y[1], tall, 0, log);
+  const yTicks = sy.ticks(Math.max(2, tall / 34));
+  const left = Math.max(58, 30 + 7 * Math.max(...yTicks.map((tick) => number(tick).length)));
+  const inner = { width: width - left - right, height: tall };
+  const sx = scale(x[0], x[1], 0, inner.width);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
   const plot = svg("svg", { x: left, y: top, width: inner.width, height: inner.height });
   for (const tick of sx.ticks(Math.max(2, inner.width / 75))) {
@@ -25,7 +28,7 @@ function chart(host, { height, x, y, log = false, xName = "", yName = "", below 
     root.append(svg("line", { x1: at, x2: at, y1: top, y2: top + inner.height, class: "grid" }));
     root.append(svg("text", { x: at, y: top + inner.height + 16 + below, "text-anchor": "middle" }, number(tick)));
   }
-  for (const tick of sy.ticks(Math.max(2, inner.height / 34))) {
+  for (const tick of yTicks) {
     const at = top + sy(tick);
     root.append(svg("line", { x1: left, x2: left + inner.width, y1: at, y2: at, class: "grid" }));
     root.append(svg("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, number(tick)));
