@@ -322,6 +322,7 @@ class DiagonalJohnson(Family):
         return jnp.sum(inside) - log_volume(params)
 
 
+@pytest.mark.slow  # the extension guide's family is run by test_readme.py
 def test_a_new_family_is_two_methods():
     target = gaussian_mixture([0.4, 0.6], [[-4.0, 0.0], [4.0, 0.0]], np.ones((2, 2)))
     family = DiagonalJohnson()

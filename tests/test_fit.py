@@ -133,7 +133,10 @@ class TestEveryFamily:
     @pytest.mark.parametrize(
         "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "two-modes" else []) for name in TARGETS]
     )
-    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize(
+        "family",
+        [pytest.param(name, marks=[] if name.endswith("-normal") else [pytest.mark.slow]) for name in FAMILIES],
+    )
     def test_end_to_end(self, family, name):
         settings = {**LEARNED, "family": family, "correction": "fully-corrective"}
         result = assert_climbs(TARGETS[name], 3, **settings)
