@@ -655,6 +655,10 @@ def test_runs_are_averaged_over_their_seeds(three):
     x, values = labelled(figure.axes[1])["a (2 seeds)"].get_data()
     assert (x[0], x[-1]) == (2.0, 4.0)  # from where both have begun to where the last one ends
     np.testing.assert_allclose([values[0], values[-1]], [-5.0, -3.0])
+    x, values = labelled(figure.axes[1])["b"].get_data()
+    assert (x[0], x[-1]) == (1.0, 10.0)
+    np.testing.assert_allclose(values[:-1], -9.0)  # until the second step is done
+    assert values[-1] == -1.5
     labels = ["boosting step", "seconds, with compilation", "target evaluations"]
     assert [axes.get_xlabel() for axes in figure.axes[3:]] == labels
     assert (elbos.get_ylabel(), gaps.get_ylabel()) == ("ELBO (nats)", "log Z − ELBO (nats)")
@@ -676,7 +680,7 @@ def test_the_spread_stays_within_the_runs():
     assert np.isnan([mean[1], low[1], high[1]]).all()
 
 
-def test_real_runs_beside_each_other(away, auto):
+def test_real_runs_beside_each_other(away):
     figure = plots.compare({"away": away[0], "the same": [away[0], away[0]]})
     first, second = (labelled(figure.axes[0])[name] for name in ("away", "the same (2 seeds)"))
     np.testing.assert_allclose(first.get_data(), second.get_data())

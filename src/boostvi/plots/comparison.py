@@ -111,7 +111,7 @@ def aligned(runs: Sequence[Result], against: str) -> tuple[np.ndarray, Float[np.
     places = [np.asarray(run.history[against], dtype=float) for run in runs]
     values = [finite(run.history["elbo"]) for run in runs]
     begin, end = max(p[0] for p in places), max(p[-1] for p in places)
-    if against == "step" or len(runs) == 1:
+    if against == "step" or begin == end:
         x = np.unique(np.concatenate(places))
         x = x[x >= begin]
     else:
