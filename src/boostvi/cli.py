@@ -38,6 +38,10 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=0, help="seed of every fit (%(default)s)")
     demo.add_argument("--quiet", action="store_true", help="no progress line")
     demo.set_defaults(run=_demo)
+
+    from boostvi.reproduce.cli import add_parser
+
+    add_parser(commands)
     return parser
 
 

@@ -1,0 +1,113 @@
+"""The record of a sweep: one SQLite file, one row per run and step, one transaction per finished run."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boostvi.cli import UsageError
+
+
+class Store:
+    """Tables `settings` (name, value), `runs` (id, method, config as JSON, seed) and `steps` (run, step, kind, elbo, …).
+
+    A run is there as a whole or not at all, whenever the process is killed.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]):
+        self.path = path
+        try:
+            self._open(path, settings)
+        except sqlite3.DatabaseError as error:
+            raise UsageError(f"{path} is not a record of a sweep ({error}); give another --out") from error
+
+    def _open(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.connection = sqlite3.connect(path)
+        with self.connection as db:
+            db.execute("CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, method TEXT NOT NULL, config TEXT NOT NULL, "
+                "seed INTEGER NOT NULL, UNIQUE (method, config, seed))"
+            )
+            there = {name: json.loads(value) for name, value in db.execute("SELECT name, value FROM settings")}
+            now = json.loads(json.dumps(dict(settings)))
+            if there:
+                _refuse_other(path, there, now)
+            else:
+                db.executemany("INSERT INTO settings VALUES (?, ?)", [(k, json.dumps(v)) for k, v in now.items()])
+
+    def finished(self) -> set[tuple[str, str, int]]:
+        return set(self.connection.execute("SELECT method, config, seed FROM runs"))
+
+    def add(self, method: str, config: Mapping[str, float], seed: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        names = list(rows[0])
+        kinds = ["TEXT" if isinstance(rows[0][name], str) else "NUMERIC" for name in names]
+        with self.connection as db:
+            columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
+            db.execute(f"CREATE TABLE IF NOT EXISTS steps (run INTEGER REFERENCES runs (id), {columns})")
+            db.execute("CREATE INDEX IF NOT EXISTS steps_of_run ON steps (run)")
+            run = db.execute(
+                "INSERT INTO runs (method, config, seed) VALUES (?, ?, ?)", (method, config_text(config), seed)
+            ).lastrowid
+            marks = ", ".join("?" * (len(names) + 1))
+            listed = ", ".join(f'"{name}"' for name in names)
+            db.executemany(
+                f"INSERT INTO steps (run, {listed}) VALUES ({marks})",
+                [(run, *(_or_null(row[name]) for name in names)) for row in rows],
+            )
+
+    def curves(self, column: str, method: str) -> tuple[list[tuple[str, int]], np.ndarray]:
+        """(config, seed) of every run of a method, and the column as an array (runs, steps); NaN where there is none."""
+        runs = list(
+            self.connection.execute("SELECT id, config, seed FROM runs WHERE method = ? ORDER BY config, seed", [method])
+        )
+        values = [
+            [row[0] for row in self.connection.execute(
+                f'SELECT "{column}" FROM steps WHERE run = ? ORDER BY step', [run]
+            )]
+            for run, *_ in runs
+        ]  # fmt: skip
+        if values and isinstance(values[0][0], str):
+            return [(config, seed) for _, config, seed in runs], np.array(values)
+        filled = [[math.nan if v is None else v for v in row] for row in values]
+        return [(config, seed) for _, config, seed in runs], np.array(filled, dtype=float)
+
+    def result(self, name: str, compute: Callable[[], Any]) -> Any:
+        """A value that is no run (a fit of `auto`, a cross-validation), computed once and kept as JSON."""
+        with self.connection as db:
+            db.execute("CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        found = self.connection.execute("SELECT value FROM results WHERE name = ?", [name]).fetchone()
+        if found is not None:
+            return json.loads(found[0])
+        value = compute()
+        with self.connection as db:
+            db.execute("INSERT INTO results VALUES (?, ?)", (name, json.dumps(value)))
+        return json.loads(json.dumps(value))
+
+    def methods(self) -> list[str]:
+        return [row[0] for row in self.connection.execute("SELECT method FROM runs GROUP BY method ORDER BY min(id)")]
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def config_text(config: Mapping[str, float]) -> str:
+    return json.dumps(dict(config), sort_keys=True)
+
+
+def _or_null(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _refuse_other(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    other = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    if other:
+        told = "; ".join(f"{name} was {there.get(name)!r}, is {now.get(name)!r}" for name in other)
+        told = told if len(told) < 300 else ", ".join(other)
+        raise UsageError(f"{path} holds a sweep with other settings ({told}); give another --out or the same settings")
