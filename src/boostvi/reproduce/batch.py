@@ -1,8 +1,8 @@
 """Many runs of one composition at once: seeds and continuous hyperparameters are axes of arrays, not separate programs.
 
-The subproblem of all runs is one vmapped program, so that a thousand Adam steps multiply the data with a matrix instead of
-once per run with a vector. Table, direction and step size go through the runs one after the other inside one program:
-their arrays are large already, and a loop that is vmapped would wait for its slowest run.
+The subproblem of all runs is one vmapped program, so that a thousand Adam steps multiply the data with a matrix
+instead of once per run with a vector. Table, direction and step size go through the runs one after the other inside
+one program: their arrays are large already, and a loop that is vmapped would wait for its slowest run.
 The algorithm is `boosting.step`'s for compositions that always find a component and correct at most weights.
 """
 
@@ -35,17 +35,17 @@ FIRST_CAPACITY = 8
 MEASURE_EVERY = 10
 """Of the fresh draws behind the ELBO every tenth is measured: they are stratified, so these are too."""
 KEYS = "threefry2x32"
-"""A run's numbers must not depend on the batch it is in; XLA's own generator, vmapped, draws for the batch as a whole."""
+"""A run's numbers must not depend on the batch it is in; XLA's own generator, vmapped, draws for all of it at once."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """What is fitted, and what is looked at after every step.
 
-    target: its arrays may have a leading axis of runs: `axes` is 0 for these arrays and None for the others, in the order of
-        `jax.tree.leaves(target)`; None if all runs have the same data.
-    measure: a traceable function of the target and some draws; its arrays reach `summarise`, which makes the numbers that
-        are recorded from one run's arrays and the run's position in the batch.
+    target: its arrays may have a leading axis of runs: `axes` is 0 for these arrays and None for the others, in the
+        order of `jax.tree.leaves(target)`; None if all runs have the same data.
+    measure: a traceable function of the target and some draws; its arrays reach `summarise`, which makes the numbers
+        that are recorded from one run's arrays and the run's position in the batch.
     """
 
     target: Target
@@ -105,9 +105,7 @@ def _steps(
     for _ in range(settings.steps):
         states = _with_a_free_slot(states, settings.steps + 1)
         states, *found, seconds = _timed(_subproblem, parts.next_component, target, axes, states, divide=count)
-        t, weights, rule, gain, keys, infos, step_seconds = _timed(
-            _move, moving, states, *found, divide=count
-        )
+        t, weights, rule, gain, keys, infos, step_seconds = _timed(_move, moving, states, *found, divide=count)
         mixture = replace(states.mixture, weights=weights)
         states = State(t, mixture, states.table, rule, gain, states.kl, keys)
         yield _rows(problem, states, infos, settings, {"seconds_subproblem": seconds, "seconds_step": step_seconds})
@@ -153,8 +151,8 @@ def _start(
     first: Any, target: Target, axes: Any, family: Family, capacity: int, n_draws: int, keys: Any
 ) -> tuple[State, Info]:
     def one(first, target, key):
-        parts = Parts(first, None, None, Predefined(), NoCorrection())  # type: ignore[arg-type]
-        return boosting.start(parts, target, family, capacity, n_draws, key, _Untimed())  # type: ignore[arg-type]
+        parts = Parts(first, None, None, Predefined(), NoCorrection())
+        return boosting.start(parts, target, family, capacity, n_draws, key, _Untimed())
 
     return _strong(jax.vmap(one, in_axes=(0, _target_axes(target, axes), 0))(first, target, keys))
 

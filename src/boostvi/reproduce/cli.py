@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 COMMANDS = {
-    "synthetic": "Fig. 1 (left): one step of every rule on mixtures in 1 to 50 dimensions; Theorem 1 on finitely many atoms",
+    "synthetic": "Fig. 1 (left): one step of every rule on mixtures in 1 to 50 dimensions; Theorem 1 on few atoms",
     "chemreact": "Table 1, Fig. 1 (centre), Fig. 2, step kinds: logistic regression on ChemReact",
     "eicu": "Table 2, Fig. 1 (right), step kinds: logistic regression on eICU, or a stand-in of its size",
     "matrix-factorization": "Bayesian matrix factorisation on synthetic data (authors' code)",
@@ -30,12 +30,16 @@ def add_parser(commands: Any) -> None:
         size.add_argument("--quick", dest="mode", action="store_const", const="quick", help="a slice, under 3 minutes")
         size.add_argument("--smoke", dest="mode", action="store_const", const="smoke", help="only to see that it runs")
         own.add_argument("--jobs", type=int, default=1, help="processes (%(default)s; one uses all cores already)")
-        own.add_argument("--ray", metavar="ADDRESS", default=None, help='a Ray cluster to run on ("auto": the local one)')
+        own.add_argument(
+            "--ray", metavar="ADDRESS", default=None, help='a Ray cluster to run on ("auto": the local one)'
+        )
         own.add_argument("--quiet", action="store_true", help="no progress line")
         if name in WITH_DATA:
             own.add_argument("--data", type=Path, default=None, help="your own file, csv or npz (docs/reproduce.md)")
         if name == "chemreact":
-            own.add_argument("--full-size", action="store_true", help="the stand-in of 26,733 rows instead of the real rows")
+            own.add_argument(
+                "--full-size", action="store_true", help="the stand-in of 26,733 rows instead of the real rows"
+            )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -80,4 +84,3 @@ def _command(name: str) -> Any:
     from boostvi.reproduce import toys
 
     return toys.run
-

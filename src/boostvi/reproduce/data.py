@@ -57,9 +57,13 @@ def load(path: Path, columns: int | None = None, standardise: bool = True) -> Da
     arrays = _read_npz(path) if path.suffix == ".npz" else _read_csv(path)
     X, y = np.asarray(arrays["X"], dtype=np.float64), np.asarray(arrays["y"])
     if X.ndim != 2 or y.shape != (len(X),):
-        raise UsageError(f"--data {path}: X must be rows × columns and y one label per row, got {X.shape} and {y.shape}")
+        raise UsageError(
+            f"--data {path}: X must be rows × columns and y one label per row, got {X.shape} and {y.shape}"
+        )
     if columns is not None and X.shape[1] != columns:
-        raise UsageError(f"--data {path}: {columns} feature columns and one label are wanted, got {X.shape[1]} features")
+        raise UsageError(
+            f"--data {path}: {columns} feature columns and one label are wanted, got {X.shape[1]} features"
+        )
     if not np.isfinite(X).all():
         row, column = np.argwhere(~np.isfinite(X))[0]
         raise UsageError(
@@ -67,7 +71,9 @@ def load(path: Path, columns: int | None = None, standardise: bool = True) -> Da
             f"({int((~np.isfinite(X)).any(axis=1).sum())} such rows); remove or impute them"
         )
     y = _two_classes(path, y)
-    index = {name: np.asarray(arrays[name]).astype(int) for name in ("train_index", "test_index", "fold") if name in arrays}
+    index = {
+        name: np.asarray(arrays[name]).astype(int) for name in ("train_index", "test_index", "fold") if name in arrays
+    }
     return _split(X, y, f"{path.name}: {len(X)} rows × {X.shape[1]} columns", True, index, standardise)
 
 
@@ -146,8 +152,8 @@ def _is_number(cell: str) -> bool:
 def stand_in(
     rows: int, columns: int, positive: float, like: Path | None = None, seed: int = SPLIT_SEED, what: str = ""
 ) -> Data:
-    """Seeded rows from a logistic model: with the covariance and the fitted weights of the real rows in `like`, or with a
-    decaying spectrum of its own. The intercept is set for the share of positives.
+    """Seeded rows from a logistic model: with the covariance and the fitted weights of the real rows in `like`, or
+    with a decaying spectrum of its own. The intercept is set for the share of positives.
 
     For scale and speed; it is no evidence that the paper's table replicates.
     """

@@ -9,7 +9,8 @@ import numpy as np
 
 COLOURS = {
     "adaafw": "#D55E00", "adapfw": "#009E73", "adafw": "#0072B2", "predefined": "#000000", "line-search": "#CC79A7",
-    "adafw-exact-fallback": "#56B4E9", "exact": "#7F7F7F", "fully-corrective": "#E69F00", "mixture-elbo": "#8C6D00",
+    "adaptive-zero": "#D55E00", "adaptive": "#0072B2", "adaptive-exact": "#56B4E9", "adafw-exact-fallback": "#56B4E9",
+    "exact": "#7F7F7F", "fully-corrective": "#E69F00", "mixture-elbo": "#8C6D00",
 }  # fmt: skip
 KINDS = {"adaptive": "#0072B2", "away": "#D55E00", "drop": "#CC79A7", "predefined": "#E69F00"}
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), "-", "--")
@@ -24,8 +25,8 @@ def new(n: int = 1, width: float = 6.0, height: float = 4.0, rows: int = 1, **sh
 
 
 def bands(
-    curves: Mapping[str, np.ndarray], labels: Mapping[str, str], ylabel: str, reference: Mapping[str, float] | None = None,
-    robust_from: int = 3,
+    curves: Mapping[str, np.ndarray], labels: Mapping[str, str], ylabel: str,
+    reference: Mapping[str, float] | None = None, robust_from: int = 3,
 ) -> Any:  # fmt: skip
     """Mean ± standard deviation over runs, per step. The axis leaves out what happens before step `robust_from`."""
     figure, (axes,) = new(width=7.0, height=4.6)
@@ -52,7 +53,9 @@ def parameters(counts: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> A
     """Fig. 2: mean number of parameters per step."""
     figure, (axes,) = new(width=6.4, height=4.2)
     for i, (name, values) in enumerate(counts.items()):
-        axes.plot(values.mean(axis=0), color=COLOURS.get(name, "#7F7F7F"), ls=DASHES[i % len(DASHES)], label=labels[name])
+        axes.plot(
+            values.mean(axis=0), color=COLOURS.get(name, "#7F7F7F"), ls=DASHES[i % len(DASHES)], label=labels[name]
+        )
     axes.set(xlabel="boosting step", ylabel="parameters (active components × parameters each)")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
@@ -62,7 +65,12 @@ def parameters(counts: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> A
 def kind_shares(kinds: np.ndarray) -> dict[str, np.ndarray]:
     """Share of runs per step and kind; pairwise and Frank-Wolfe steps whose size was found are "adaptive"."""
     steps = kinds[:, 1:]
-    groups = {"adaptive": ("frank-wolfe", "pairwise"), "away": ("away",), "drop": ("drop",), "predefined": ("fallback",)}
+    groups = {
+        "adaptive": ("frank-wolfe", "pairwise"),
+        "away": ("away",),
+        "drop": ("drop",),
+        "predefined": ("fallback",),
+    }
     return {name: np.isin(steps, members).mean(axis=0) for name, members in groups.items()}
 
 
@@ -80,7 +88,11 @@ def step_kinds(kinds: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> An
 
 
 def heat_maps(
-    values: Mapping[str, np.ndarray], taus: Sequence[float], shrinks: Sequence[float], labels: Mapping[str, str], label: str
+    values: Mapping[str, np.ndarray],
+    taus: Sequence[float],
+    shrinks: Sequence[float],
+    labels: Mapping[str, str],
+    label: str,
 ) -> Any:
     """One panel per variant: τ down, 1/η across."""
     figure, axes = new(len(values), width=3.9, height=3.6, sharey=True)
@@ -101,16 +113,18 @@ def heat_maps(
     return figure
 
 
-def boxes(values: Mapping[str, Sequence[np.ndarray]], groups: Sequence[str], labels: Mapping[str, str], ylabel: str) -> Any:
+def boxes(
+    values: Mapping[str, Sequence[np.ndarray]], groups: Sequence[str], labels: Mapping[str, str], ylabel: str
+) -> Any:
     """Box plots, one group per dimension and one box per rule; symmetric-log axis."""
-    figure, (axes,) = new(width=1.75 * len(groups) + 2.5, height=4.8)
+    figure, (axes,) = new(width=max(9.0, 1.75 * len(groups) + 2.5), height=4.8)
     width, handles = 0.8 / len(values), []
     for i, (name, columns) in enumerate(values.items()):
         colour = COLOURS.get(name, list(COLOURS.values())[i % len(COLOURS)])
         drawn = axes.boxplot(
             list(columns), positions=np.arange(len(groups)) + (i - (len(values) - 1) / 2) * width, widths=0.85 * width,
-            patch_artist=True, flierprops={"marker": ".", "ms": 2, "mec": colour, "alpha": 0.5}, medianprops={"color": "k"},
-            manage_ticks=False,
+            patch_artist=True, flierprops={"marker": ".", "ms": 2, "mec": colour, "alpha": 0.5},
+            medianprops={"color": "k"}, manage_ticks=False,
         )  # fmt: skip
         for box in drawn["boxes"]:
             box.set(facecolor=colour, alpha=0.6, lw=0.7)
@@ -120,5 +134,7 @@ def boxes(values: Mapping[str, Sequence[np.ndarray]], groups: Sequence[str], lab
     axes.set(xlabel="dimension", ylabel=ylabel)
     for edge in np.arange(len(groups) - 1) + 0.5:
         axes.axvline(edge, color="#DDDDDD", lw=0.8, zorder=0)
-    figure.legend(handles, [labels[n] for n in values], loc="outside lower center", ncols=min(4, len(values)), fontsize=8)
+    figure.legend(
+        handles, [labels[n] for n in values], loc="outside lower center", ncols=min(3, len(values)), fontsize=8
+    )
     return figure

@@ -23,13 +23,13 @@ CALIBRATION_BINS = 10
 def target_of(X: np.ndarray, labels: np.ndarray, intercept: bool = False) -> Target:
     """w ~ N(0, 1), y ~ Bernoulli(sigmoid(x·w)). `labels` are −1 or 1, and 0 for a row that has no say."""
     with jax.enable_x64(True):
-        X, labels = jnp.asarray(X, jnp.float64), jnp.asarray(labels, jnp.float64)
+        rows, signs = jnp.asarray(X, jnp.float64), jnp.asarray(labels, jnp.float64)
     prior_sd = np.ones(X.shape[1])
     if intercept:
         prior_sd[0] = INTERCEPT_SD
 
     def log_density(w):
-        log_likelihood = jnp.sum(jnp.abs(labels) * jax.nn.log_sigmoid(labels * (w @ X.T)))
+        log_likelihood = jnp.sum(jnp.abs(signs) * jax.nn.log_sigmoid(signs * (w @ rows.T)))
         return log_likelihood + jnp.sum(jax.scipy.stats.norm.logpdf(w, 0.0, prior_sd))
 
     return Target(log_density, X.shape[1])
@@ -42,7 +42,7 @@ def with_intercept(X: np.ndarray) -> np.ndarray:
 def problem(
     X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray, family: str = "diagonal-laplace"
 ) -> Problem:
-    """One split, the same for every run: train log likelihood, and AUROC and log predictive density on the test rows."""
+    """One split for every run: train log likelihood, and AUROC and log predictive density on the test rows."""
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
     signs = 2.0 * y - 1.0
     with jax.enable_x64(True):

@@ -43,19 +43,21 @@ def adaptive_grid(initial: Sequence[float] = INITIAL, tau: Sequence[float] = TAU
 
 
 def parts(method: str, config: Config, iterations: int, draws: str = "table"):
-    """The composition. iterations: of Adam in every subproblem; draws: "fresh" re-estimates at every trial, as the paper did."""
+    """The composition. iterations: of Adam in every subproblem; draws: "fresh" draws anew at every "
+    "trial, as the paper."""
     from boostvi.boosting import Parts
     from boostvi.corrections import FullyCorrective, NoCorrection
     from boostvi.directions import Away, FrankWolfe, Pairwise
     from boostvi.next_component import Adam, MixtureElbo, PlainVI, ResidualElbo
-    from boostvi.step_sizes import Adaptive, Exact, LineSearch, Predefined
+    from boostvi.step_sizes import Adaptive, Exact, LineSearch, Predefined, StepSize
 
     adam = Adam(steps=iterations)
     direction = {"adaafw": Away(), "adapfw": Pairwise()}.get(method, FrankWolfe())
+    step_size: StepSize
     if method.startswith("ada"):
         step_size = Adaptive(
             grow=config["tau"], shrink=config["shrink"], initial=config["initial"], form="lipschitz", min_gamma=0.01,
-            fallback="exact" if method.endswith("exact-fallback") else "predefined", draws=draws,
+            fallback="exact" if method.endswith("exact-fallback") else "predefined", draws=draws,  # type: ignore[arg-type]
         )  # fmt: skip
     elif method == "predefined":
         step_size = Predefined()

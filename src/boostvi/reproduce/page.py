@@ -6,7 +6,6 @@ import base64
 import datetime
 import html
 import importlib.metadata
-import io
 import os
 import platform
 import shlex
@@ -34,9 +33,9 @@ figcaption{font-size:.9rem;color:#444}img{max-width:100%}pre{background:#f4f4f4;
 class Report:
     """What a command found, in the order in which it is shown."""
 
-    name: str
     title: str
     out: Path
+    print_quality: bool = True  # figures as PDF too
     facts: dict[str, str] = field(default_factory=dict)  # data, sizes, seeds
     caveats: list[str] = field(default_factory=list)  # where we follow the paper against our better judgement
     findings: list[str] = field(default_factory=list)
@@ -47,22 +46,23 @@ class Report:
         self.parts.append((table.name, table))
 
     def figure(self, name: str, figure: Any, caption: str) -> None:
-        figure.savefig(self.out / f"{name}.png", dpi=DPI, bbox_inches="tight")
-        figure.savefig(self.out / f"{name}.pdf", bbox_inches="tight")
-        self.parts.append((name, (figure, caption)))
+        figure.savefig(self.out / f"{name}.png", dpi=DPI)
+        if self.print_quality:
+            figure.savefig(self.out / f"{name}.pdf")
+        self.parts.append((name, caption))
 
     def write(self, argv: Sequence[str]) -> Path:
         """The page, and the same tables and words as one Markdown file."""
         facts = {**self.facts, **_surroundings(argv)}
         body = [f"<h1>{html.escape(self.title)}</h1>", _list("What was found", self.findings)]
         text = [f"# {self.title}", "", *(f"- {line}" for line in self.findings), ""]
-        for _, part in self.parts:
+        for name, part in self.parts:
             if isinstance(part, Table):
                 body.append(part.html())
                 text.append(part.markdown())
             else:
-                figure, caption = part
-                body.append(f"<figure>{_image(figure)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+                image = _image(self.out / f"{name}.png", part)
+                body.append(f"<figure>{image}<figcaption>{html.escape(part)}</figcaption></figure>")
         body.append(_list("Where the paper is followed against our better judgement, or not followed", self.caveats))
         rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
         body.append(f"<h2>How this page was made</h2><div class=scroll><table>{rows}</table></div>")
@@ -72,7 +72,8 @@ class Report:
         page = self.out / "index.html"
         page.write_text(
             f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-            f"<title>{html.escape(self.title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n",
+            f"<title>{html.escape(self.title)}</title><style>{STYLE}</style></head>"
+            f"<body>{''.join(body)}</body></html>\n",
             encoding="utf-8",
         )
         return page
@@ -84,10 +85,9 @@ def _list(title: str, lines: Sequence[str]) -> str:
     return f"<h2>{html.escape(title)}</h2><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
 
 
-def _image(figure: Any) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, bbox_inches="tight")
-    return f"<img alt='' src='data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}'>"
+def _image(path: Path, alt: str) -> str:
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"<img alt='{html.escape(alt, quote=True)}' src='data:image/png;base64,{data}'>"
 
 
 def _surroundings(argv: Sequence[str]) -> dict[str, str]:

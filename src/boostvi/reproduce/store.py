@@ -15,7 +15,7 @@ from boostvi.cli import UsageError
 
 
 class Store:
-    """Tables `settings` (name, value), `runs` (id, method, config as JSON, seed) and `steps` (run, step, kind, elbo, …).
+    """Tables `settings` (name, value), `runs` (id, method, config as JSON, seed), `steps` (run, step, kind, elbo, …).
 
     A run is there as a whole or not at all, whenever the process is killed.
     """
@@ -46,26 +46,33 @@ class Store:
         return set(self.connection.execute("SELECT method, config, seed FROM runs"))
 
     def add(self, method: str, config: Mapping[str, float], seed: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        names = list(rows[0])
-        kinds = ["TEXT" if isinstance(rows[0][name], str) else "NUMERIC" for name in names]
+        """A finished run, in a transaction of its own."""
+        self.add_all([(method, config, seed, rows)])
+
+    def add_all(self, runs: Sequence[tuple[str, Mapping[str, float], int, Sequence[Mapping[str, Any]]]]) -> None:
+        """Several runs in one transaction: all of them, or none."""
+        row = runs[0][3][0]
+        names, kinds = list(row), ["TEXT" if isinstance(value, str) else "NUMERIC" for value in row.values()]
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
+        listed, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" * (len(names) + 1))
         with self.connection as db:
-            columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
             db.execute(f"CREATE TABLE IF NOT EXISTS steps (run INTEGER REFERENCES runs (id), {columns})")
             db.execute("CREATE INDEX IF NOT EXISTS steps_of_run ON steps (run)")
-            run = db.execute(
-                "INSERT INTO runs (method, config, seed) VALUES (?, ?, ?)", (method, config_text(config), seed)
-            ).lastrowid
-            marks = ", ".join("?" * (len(names) + 1))
-            listed = ", ".join(f'"{name}"' for name in names)
-            db.executemany(
-                f"INSERT INTO steps (run, {listed}) VALUES ({marks})",
-                [(run, *(_or_null(row[name]) for name in names)) for row in rows],
-            )
+            for method, config, seed, rows in runs:
+                run = db.execute(
+                    "INSERT INTO runs (method, config, seed) VALUES (?, ?, ?)", (method, config_text(config), seed)
+                ).lastrowid
+                db.executemany(
+                    f"INSERT INTO steps (run, {listed}) VALUES ({marks})",
+                    [(run, *(_or_null(row[name]) for name in names)) for row in rows],
+                )
 
     def curves(self, column: str, method: str) -> tuple[list[tuple[str, int]], np.ndarray]:
-        """(config, seed) of every run of a method, and the column as an array (runs, steps); NaN where there is none."""
+        """(config, seed) of every run of a method, and the column as an array (runs, steps); NaN where nothing is."""
         runs = list(
-            self.connection.execute("SELECT id, config, seed FROM runs WHERE method = ? ORDER BY config, seed", [method])
+            self.connection.execute(
+                "SELECT id, config, seed FROM runs WHERE method = ? ORDER BY config, seed", [method]
+            )
         )
         values = [
             [row[0] for row in self.connection.execute(

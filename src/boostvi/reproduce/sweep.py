@@ -47,10 +47,13 @@ def plan(
             padded = part + [part[-1]] * (batch - len(part))
             tasks.append(
                 Task(
-                    experiment, tuple(sorted(options.items())), method,
+                    experiment,
+                    tuple(sorted(options.items())),
+                    method,
                     tuple(tuple(sorted(config.items())) for config, _ in padded),
-                    tuple(seed for _, seed in padded), len(part),
-                )  # fmt: skip
+                    tuple(seed for _, seed in padded),
+                    len(part),
+                )
             )
     return tasks
 
@@ -66,7 +69,7 @@ def run(
     elif jobs > 1:
         results = _in_processes(tasks, execute, jobs)
     else:
-        results = ((task, execute(task, lambda step, n=task.real: progress.add(n))) for task in tasks)
+        results = ((task, execute(task, progress.counter(task.real))) for task in tasks)
     with contextlib.closing(progress):
         for task, rows in results:
             for config, seed, of_run in list(zip(task.configs, task.seeds, rows, strict=True))[: task.real]:
@@ -95,7 +98,7 @@ def _in_processes(tasks: Sequence[Task], execute: Execute, jobs: int) -> Iterato
 
 def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows]]:
     try:
-        import ray
+        import ray  # type: ignore[import-not-found]
     except ImportError as error:
         raise UsageError("--ray needs the package ray: pip install 'ray[default]', or use --jobs") from error
     try:
@@ -128,8 +131,13 @@ class Progress:
         self.printed = now
         gone = now - self.begin
         left = gone / self.done * (self.total - self.done)
-        text = f"{self.done}/{self.total} steps of runs ({self.done / self.total:.0%}), {clock(gone)} so far, {clock(left)} left"
+        share = f"{self.done}/{self.total} steps of runs ({self.done / self.total:.0%})"
+        text = f"{share}, {clock(gone)} so far, {clock(left)} left"
         print(f"\r{text}   " if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def counter(self, n: int) -> Callable[[int], None]:
+        """Called after every step of a batch of n runs."""
+        return lambda step: self.add(n)
 
     def close(self) -> None:
         if self.terminal and not self.quiet and self.done:

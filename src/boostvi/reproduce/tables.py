@@ -13,7 +13,7 @@ from typing import Any
 
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "−": "$-$", "×": r"$\times$", "τ": r"$\tau$",
           "η": r"$\eta$", "≤": r"$\le$", "₋₁": r"$_{-1}$", "₀": r"$_0$", "γ": r"$\gamma$", "–": "--", "≥": r"$\ge$",
-          "‖": r"$\|$", "∈": r"$\in$", "λ": r"$\lambda$", "̂": "", "ε": r"$\epsilon$", "²": "$^2$", "¹": "$^1$"}  # fmt: skip
+          "‖": r"$\|$", "∈": r"$\in$", "λ": r"$\lambda$", "̂": "", "ε": r"$\epsilon$", "²": "$^2$"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Table:
         body = "".join(f"<tr>{cells('td', row)}</tr>" for row in self.rows)
         notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in self.notes)
         head = f"<thead><tr>{cells('th', self.columns)}</tr></thead>"
-        return f"<h2 id={self.name}>{html.escape(self.title)}</h2><div class=scroll><table>{head}<tbody>{body}</tbody></table></div>{notes}"
+        title = f"<h2 id={self.name}>{html.escape(self.title)}</h2>"
+        return f"{title}<div class=scroll><table>{head}<tbody>{body}</tbody></table></div>{notes}"
 
     def write(self, folder: Path) -> None:
         for suffix, text in (("md", self.markdown()), ("tex", self.latex()), ("csv", self.csv())):
