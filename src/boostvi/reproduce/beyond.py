@@ -112,7 +112,8 @@ def fit_auto(data: Data, max_seconds: float | None) -> dict[str, Any]:
         **found, "elbo": result.elbo, "elbo_se": result.elbo_se, "kl_estimate": result.kl_estimate, "khat": result.khat,
         "n_active": int(result.mixture.n_active),
         "n_params": int(result.history["n_params"][-1]), "seconds": seconds,
-        "log_evidence": result.log_evidence, "verdict": result.verdict, "status": result.status, "family": result.mixture.family.name,
+        "log_evidence": result.log_evidence, "verdict": result.verdict, "status": result.status,
+        "family": result.mixture.family.name,
     }  # fmt: skip
 
 

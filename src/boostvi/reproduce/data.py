@@ -179,7 +179,7 @@ def stand_in(
     return _split(X, y, source, False, {})
 
 
-def part(data: Data, rows: int, seed: int = SPLIT_SEED) -> Data:
+def part(data: Data, rows: int) -> Data:
     """Some of the rows, with both classes in their shares; for a quick look at data that are too large for one."""
     if rows >= len(data.y):
         return data
