@@ -106,7 +106,7 @@ def test_a_killed_process_leaves_whole_runs(tmp_path):
 
 
 def test_other_settings_are_refused(store):
-    with pytest.raises(UsageError, match="steps was 3, is 4.*another --out"):
+    with pytest.raises(UsageError, match=r"steps was 3, is 4.*another --out"):
         Store(store.path, {"steps": 4})
     again = Store(store.path, {"steps": STEPS})
     again.close()
@@ -131,7 +131,7 @@ def test_processes_do_the_same(store):
 
 def test_ray_is_asked_for_in_words(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="pip install 'ray"):
+    with pytest.raises(UsageError, match=r"pip install 'boostvi\[ray\]'"):
         finish(store, ray="auto")
 
 

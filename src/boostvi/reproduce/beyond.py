@@ -134,7 +134,7 @@ def nuts(data: Data) -> dict[str, float]:
             chains = MCMC(
                 kernel, num_warmup=500, num_samples=500, num_chains=4, chain_method="vectorized", progress_bar=False
             )
-            chains.run(jax.random.key(0), init_params=np.zeros((4, problem.target.dim)))
+            chains.run(jax.random.PRNGKey(0), init_params=np.zeros((4, problem.target.dim)))
             draws = np.asarray(chains.get_samples())
     seconds = float("nan") if path else time.perf_counter() - begin
     return {**problem.summarise(_measured(problem, problem.target, draws), 0), "seconds": seconds, "draws": len(draws)}

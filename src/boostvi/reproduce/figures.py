@@ -17,9 +17,12 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), "-"
 
 
 def new(n: int = 1, width: float = 6.0, height: float = 4.0, rows: int = 1, **shared: Any) -> tuple[Any, list[Any]]:
-    from boostvi.plots import figure_class
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("the figures need matplotlib: pip install 'boostvi[plots]'") from error
 
-    figure = figure_class()(figsize=(width * n / rows, height * rows), layout="constrained")
+    figure = Figure(figsize=(width * n / rows, height * rows), layout="constrained")
     axes = figure.subplots(rows, n // rows, squeeze=False, **shared)
     return figure, list(axes.ravel())
 

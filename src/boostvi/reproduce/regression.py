@@ -17,6 +17,8 @@ from boostvi.reproduce.page import Report
 from boostvi.reproduce.store import Store
 
 OURS = ("adafw-exact-fallback", "exact", "fully-corrective", "mixture-elbo")
+BATCH = 12
+"""Runs at once, at most: in the full protocol the table of each takes 60 MB in the end, and as much again in copies."""
 QUICK_ADAPTIVE = methods.adaptive_grid(initial=(1.0,), tau=(1.1, 5.0), shrink=(0.1, 0.99))
 CHEM_ROWS, CHEM_COLUMNS, CHEM_POSITIVE = 26_733, 100, 0.03
 EICU_ROWS, EICU_COLUMNS, EICU_POSITIVE = 71_366, 70, 0.07
@@ -135,8 +137,8 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
         "grid": {name: list(map(dict, configs)) for name, configs in grid.items()},
     }  # fmt: skip
     store = Store(arguments.out / "sweep.sqlite", settings)
-    # Never more than the seeds of two configurations at once: a run's table takes 250 MB at 51 slots × 1000 draws.
-    tasks = sweep.plan(store, experiment, options, grid, size.seeds, min(size.seeds * 4, 12) // size.seeds * size.seeds)
+    together = min(BATCH // size.seeds, max(map(len, grid.values())))
+    tasks = sweep.plan(store, experiment, options, grid, size.seeds, together * size.seeds)
     runs = sum(len(configs) for configs in grid.values()) * size.seeds
     print(f"sweep: {runs} runs of {size.steps} steps, {runs - sum(t.real for t in tasks)} of them done before")
     sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)

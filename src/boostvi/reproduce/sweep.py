@@ -98,9 +98,9 @@ def _in_processes(tasks: Sequence[Task], execute: Execute, jobs: int) -> Iterato
 
 def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows]]:
     try:
-        import ray  # type: ignore[import-not-found]
+        import ray
     except ImportError as error:
-        raise UsageError("--ray needs the package ray: pip install 'ray[default]', or use --jobs") from error
+        raise UsageError("--ray needs the package ray: pip install 'boostvi[ray]', or use --jobs") from error
     try:
         ray.init(address=address, log_to_driver=False)
     except ConnectionError as error:
