@@ -147,9 +147,9 @@ def findings(results: dict[str, dict[int, dict[str, np.ndarray]]], dims: list[in
         float(results["line-search"][dim]["kl"].std(ddof=1) / results["start"][dim]["kl"].std(ddof=1)) for dim in dims
     ]
     found.append(
-        "“Line search oscillates between zero and one”: with the weights of the γ that it found (the released code returns "
-        f"those of the one before) it ends at 1 in at most {max(at_one):.0%} of the runs. It is less steady all the same: the "
-        f"standard deviation of its KL is up to {max(noise):.1f} times that of the start."
+        "“Line search oscillates between zero and one”: with the weights of the γ that it found (the released code "
+        f"returns those of the one before) it ends at 1 in at most {max(at_one):.0%} of the runs. It is less steady all "
+        f"the same: the standard deviation of its KL is up to {max(noise):.1f} times that of the start."
     )
     return found
 
