@@ -202,7 +202,7 @@ def _move(moving: Any, states: State, slots: Any, evals: Any, nonfinite: Any) ->
         (direction, step_size, correction), state, slot = jax.tree.map(lambda leaf: leaf[i], (moving, states, slots))
         key, _, _, key_step, _ = sub_keys(state.key, 5)
         t, table = state.t + 1, state.table
-        no_model: Any = None
+        no_model = None
         weights, rule, info = boosting._move(
             direction, step_size, no_model, state.mixture, table, slot, state.rule, t, key_step
         )

@@ -148,8 +148,8 @@ def findings(results: dict[str, dict[int, dict[str, np.ndarray]]], dims: list[in
     ]
     found.append(
         "“Line search oscillates between zero and one”: with the weights of the γ that it found (the released code "
-        f"returns those of the one before) it ends at 1 in at most {max(at_one):.0%} of the runs. It is less steady all "
-        f"the same: the standard deviation of its KL is up to {max(noise):.1f} times that of the start."
+        f"returns those of the one before) it ends at 1 in at most {max(at_one):.0%} of the runs. It is less steady "
+        f"all the same: the standard deviation of its KL is up to {max(noise):.1f} times that of the start."
     )
     return found
 
