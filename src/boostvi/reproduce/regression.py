@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,14 +137,13 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
         "experiment": experiment, "mode": arguments.mode, "data": data.fingerprint, "size": options["size"],
         "grid": {name: list(map(dict, configs)) for name, configs in grid.items()},
     }  # fmt: skip
-    store = Store(arguments.out / "sweep.sqlite", settings)
-    together = min(BATCH // size.seeds, max(map(len, grid.values())))
-    tasks = sweep.plan(store, experiment, options, grid, size.seeds, together * size.seeds)
-    runs = sum(len(configs) for configs in grid.values()) * size.seeds
-    print(f"sweep: {runs} runs of {size.steps} steps, {runs - sum(t.real for t in tasks)} of them done before")
-    sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
-    extra = beyond.measure(store, data, size, arguments.mode, arguments.quiet)
     report = Report(study.title, arguments.out, print_quality=arguments.mode == "full")
-    regression_report.fill(report, store, data, study, size, arguments.mode, extra)
-    store.close()
+    with contextlib.closing(Store(arguments.out / "sweep.sqlite", settings)) as store:
+        together = min(BATCH // size.seeds, max(map(len, grid.values())))
+        tasks = sweep.plan(store, experiment, options, grid, size.seeds, together * size.seeds)
+        runs = sum(len(configs) for configs in grid.values()) * size.seeds
+        print(f"sweep: {runs} runs of {size.steps} steps, {runs - sum(t.real for t in tasks)} of them done before")
+        sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
+        extra = beyond.measure(store, data, size, arguments.mode, arguments.quiet)
+        regression_report.fill(report, store, data, study, size, arguments.mode, extra)
     return report.write(argv)

@@ -22,13 +22,16 @@ class Store:
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self.path = path
-        try:
-            self._open(path, settings)
-        except sqlite3.DatabaseError as error:
-            raise UsageError(f"{path} is not a record of a sweep ({error}); give another --out") from error
-
-    def _open(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.connection = sqlite3.connect(path)
+        try:
+            self._prepare(path, settings)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise UsageError(f"{path} is not a record of a sweep ({error}); give another --out") from error
+            raise
+
+    def _prepare(self, path: Path, settings: Mapping[str, Any]) -> None:
         with self.connection as db:
             db.execute("CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             db.execute(
