@@ -31,7 +31,7 @@ def bands(
     curves: Mapping[str, np.ndarray], labels: Mapping[str, str], ylabel: str,
     reference: Mapping[str, float] | None = None, robust_from: int = 3,
 ) -> Any:  # fmt: skip
-    """Mean ± standard deviation over runs, per step. The axis leaves out what happens before step `robust_from`."""
+    """Mean ± standard deviation over runs, per step. The axis holds the start and the means from `robust_from` on."""
     figure, (axes,) = new(width=7.0, height=4.6)
     low, high = np.inf, -np.inf
     for i, (name, values) in enumerate(curves.items()):
@@ -40,7 +40,7 @@ def bands(
         axes.plot(steps, mean, color=colour, ls=DASHES[i % len(DASHES)], label=labels[name], lw=1.8)
         axes.fill_between(steps, mean - sd, mean + sd, color=colour, alpha=0.13, lw=0)
         late = mean[min(robust_from, len(mean) - 1) :]
-        low, high = min(low, float(np.nanmin(late))), max(high, float(np.nanmax(mean + sd)))
+        low, high = min(low, float(np.nanmin(late)), float(mean[0])), max(high, float(np.nanmax(mean + sd)))
     for name, value in (reference or {}).items():
         axes.axhline(value, color="#444444", lw=1, ls=":")
         axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
@@ -48,6 +48,7 @@ def bands(
     margin = 0.06 * (high - low) or 1.0
     axes.set_ylim(low - margin, high + 1.5 * margin)
     axes.set(xlabel="boosting step", ylabel=ylabel)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(fontsize=8, loc="lower right")
     return figure
 
@@ -61,6 +62,7 @@ def parameters(counts: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> A
         )
     axes.set(xlabel="boosting step", ylabel="parameters (active components × parameters each)")
     axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(fontsize=8)
     return figure
 

@@ -115,5 +115,6 @@ def _figure(toy: str, curves: dict[str, np.ndarray], labels: dict[str, str]) -> 
     right.set_yscale("symlog", linthresh=0.01)
     right.set_ylim(bottom=0)
     right.set(xlabel="boosting step", ylabel="KL(q‖p), nats")
+    right.xaxis.get_major_locator().set_params(integer=True)
     right.legend(fontsize=7)
     return figure
