@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -25,6 +26,7 @@ MAX_ROWS = 8192
 trace_counts: Counter[str] = Counter()
 """How often each jitted function of the library was traced (and so compiled) in this process."""
 
+_inlined: ContextVar[bool] = ContextVar("inlined", default=False)
 
 QUICK = {"xla_backend_optimization_level": 1}
 """Compile a third faster; the library's own programs run no slower for it."""
@@ -45,7 +47,30 @@ def counted_jit(function: Callable[P, R] | None = None, *, runs_model: bool = Fa
         trace_counts[function.__qualname__] += 1
         return function(*args, **kwargs)
 
-    return jax.jit(traced, **options)
+    compiled = jax.jit(traced, **options)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*args, **kwargs) if _inlined.get() else compiled(*args, **kwargs)
+
+    return call
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """For a function that is traced as a whole: what it calls becomes part of it instead of a program of its own.
+
+    JAX allows compiler options for outermost programs only.
+    """
+
+    @functools.wraps(function)
+    def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = _inlined.set(True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _inlined.reset(token)
+
+    return scoped
 
 
 def float64(function: Callable[P, R]) -> Callable[P, R]:

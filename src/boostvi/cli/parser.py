@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
-from typing import Any
 
 from boostvi import __version__
 from boostvi.cli import bench, compare, completion, demo, fit, report, resume, sample
 from boostvi.cli.errors import EXIT_CODES
 from boostvi.cli.options import add_debug
+from boostvi.reproduce import cli as reproduce
 
-COMMANDS = (demo, fit, resume, sample, report, compare, bench, completion)
+COMMANDS = (demo, fit, resume, sample, report, compare, bench, reproduce, completion)
 
 DESCRIPTION = """Boosting variational inference: approximate a Bayesian posterior by a mixture that grows
 component by component, and learn how far it still is from the truth, in nats."""
@@ -41,11 +39,4 @@ def build() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     for command in COMMANDS:
         command.add_parser(commands)
-    _add_reproduce(commands)
     return parser
-
-
-def _add_reproduce(commands: Any) -> None:
-    """The paper's tables and figures, where that part of the library is installed."""
-    if importlib.util.find_spec("boostvi.reproduce") is not None:
-        importlib.import_module("boostvi.reproduce.cli").add_parser(commands)

@@ -1,0 +1,1 @@
+"""`boostvi reproduce`: every table and figure of the paper from one command each, published beside measured."""

@@ -1,0 +1,187 @@
+"""Data sets of the experiments: the user's own file, the real rows beside the project, or a seeded stand-in."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from boostvi.cli import UsageError
+
+LABEL_NAMES = ("y", "label", "class", "target", "out", "output", "mortality", "activity")
+"""Header of the label column; without one of these the last column is the label."""
+TEST_SHARE = 0.1
+FOLDS = 10
+SPLIT_SEED = 2021
+"""Of the split into train and test rows where a file does not bring one, of folds, and of stand-ins."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Standardised features, labels 0/1, a split, folds, and in words where they come from."""
+
+    X: np.ndarray
+    y: np.ndarray
+    train: np.ndarray
+    test: np.ndarray
+    fold: np.ndarray
+    source: str
+    is_real: bool
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for part in (self.X, self.y, self.train, self.test):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()[:16]
+
+
+def beside(name: str) -> Path | None:
+    """A file in `../shared/data`, seen from the working directory or from the project that this code is in."""
+    for root in (Path.cwd(), Path(__file__).resolve().parents[3]):
+        path = root.parent / "shared" / "data" / name
+        if path.is_file():
+            return path
+    return None
+
+
+def load(path: Path, columns: int | None = None, standardise: bool = True) -> Data:
+    """A csv (features and a label column) or an npz (X, y, and if there are any train_index, test_index, fold)."""
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"--data {path}: there is no such file")
+    arrays = _read_npz(path) if path.suffix == ".npz" else _read_csv(path)
+    X, y = np.asarray(arrays["X"], dtype=np.float64), np.asarray(arrays["y"])
+    if X.ndim != 2 or y.shape != (len(X),):
+        raise UsageError(
+            f"--data {path}: X must be rows × columns and y one label per row, got {X.shape} and {y.shape}"
+        )
+    if columns is not None and X.shape[1] != columns:
+        raise UsageError(
+            f"--data {path}: {columns} feature columns and one label are wanted, got {X.shape[1]} features"
+        )
+    if not np.isfinite(X).all():
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        raise UsageError(
+            f"--data {path}: feature {column + 1} of row {row + 1} is NaN or infinite "
+            f"({int((~np.isfinite(X)).any(axis=1).sum())} such rows); remove or impute them"
+        )
+    y = _two_classes(path, y)
+    index = {
+        name: np.asarray(arrays[name]).astype(int) for name in ("train_index", "test_index", "fold") if name in arrays
+    }
+    return _split(X, y, f"{path.name}: {len(X)} rows × {X.shape[1]} columns", True, index, standardise)
+
+
+def _split(X: np.ndarray, y: np.ndarray, source: str, is_real: bool, index: dict, standardise: bool = True) -> Data:
+    fold = index["fold"] if "fold" in index else _folds(y, FOLDS)
+    test = index["test_index"] if "test_index" in index else np.flatnonzero(_folds(y, round(1 / TEST_SHARE)) == 0)
+    train = index["train_index"] if "train_index" in index else np.setdiff1d(np.arange(len(y)), test)
+    if standardise:
+        sd = X[train].std(axis=0)
+        X = (X - X[train].mean(axis=0)) / np.where(sd > 0, sd, 1.0)
+    return Data(X, y, train, test, fold, source, is_real)
+
+
+def _folds(y: np.ndarray, n: int) -> np.ndarray:
+    """Stratified: each fold has its share of either class."""
+    rng, fold = np.random.default_rng(SPLIT_SEED), np.zeros(len(y), dtype=int)
+    for label in (0, 1):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        fold[rows] = np.arange(len(rows)) % n
+    return fold
+
+
+def _two_classes(path: Path, y: np.ndarray) -> np.ndarray:
+    classes = np.unique(y)
+    if len(classes) != 2:
+        shown = ", ".join(map(str, classes[:4])) + (", …" if len(classes) > 4 else "")
+        raise UsageError(f"--data {path}: the label must have two classes, it has {len(classes)} ({shown})")
+    return (y == classes[1]).astype(int)
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise UsageError(f"--data {path}: cannot be read as npz: {error}") from error
+    missing = {"X", "y"} - set(arrays)
+    if missing:
+        raise UsageError(f"--data {path}: the npz lacks {' and '.join(sorted(missing))}; it has {', '.join(arrays)}")
+    return arrays
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if len(rows) < 2:
+        raise UsageError(f"--data {path}: the file has no rows")
+    header = [cell.strip() for cell in rows[0]] if not _is_number(rows[0][0]) else None
+    body = rows[1:] if header else rows
+    width = len(body[0])
+    for i, row in enumerate(body):
+        if len(row) != width:
+            raise UsageError(f"--data {path}: data row {i + 1} has {len(row)} columns, the first has {width}")
+    named = [i for i, name in enumerate(header or []) if name.lower() in LABEL_NAMES]
+    label = named[0] if named else width - 1
+    features = [i for i in range(width) if i != label]
+    try:
+        X = np.array([[float(row[i]) if row[i].strip() else np.nan for i in features] for row in body])
+    except ValueError as error:
+        raise UsageError(f"--data {path}: a feature is not a number: {error}") from error
+    labels = [row[label].strip() for row in body]
+    y = np.array([float(v) for v in labels]) if all(map(_is_number, labels)) else np.array(labels)
+    if y.dtype.kind == "f" and np.isnan(y).any():
+        raise UsageError(f"--data {path}: the label of row {int(np.flatnonzero(np.isnan(y))[0]) + 1} is NaN")
+    return {"X": X, "y": y}
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def stand_in(
+    rows: int, columns: int, positive: float, like: Path | None = None, seed: int = SPLIT_SEED, what: str = ""
+) -> Data:
+    """Seeded rows from a logistic model: with the covariance and the fitted weights of the real rows in `like`, or
+    with a decaying spectrum of its own. The intercept is set for the share of positives.
+
+    For scale and speed; it is no evidence that the paper's table replicates.
+    """
+    rng = np.random.default_rng(seed)
+    if like is None:
+        basis = np.linalg.qr(rng.standard_normal((columns, columns)))[0]
+        factor = basis * np.sqrt(1.0 / (1.0 + np.arange(columns)))
+        weights = rng.standard_normal(columns) * 0.6
+        origin = "a decaying spectrum"
+    else:
+        arrays = _read_npz(like)
+        real = np.asarray(arrays["X"], dtype=np.float64)
+        values, vectors = np.linalg.eigh(np.cov(real, rowvar=False))
+        factor = vectors * np.sqrt(np.maximum(values, 0.0))
+        weights = arrays.get("synthetic_w", rng.standard_normal(columns) * 0.6)
+        origin = "the covariance of the real rows"
+    X = rng.standard_normal((rows, columns)) @ factor.T
+    logits = X / X.std(axis=0) @ weights
+    u = rng.logistic(size=rows)
+    score = logits + u
+    y = (score > np.quantile(score, 1.0 - positive)).astype(int)
+    source = f"stand-in{what}: {rows} × {columns} seeded rows with {origin}, {positive:.1%} positive; no real data"
+    return _split(X, y, source, False, {})
+
+
+def part(data: Data, rows: int) -> Data:
+    """Some of the rows, with both classes in their shares; for a quick look at data that are too large for one."""
+    if rows >= len(data.y):
+        return data
+    kept = np.sort(np.flatnonzero(_folds(data.y, max(2, len(data.y) // rows)) == 0))
+    return _split(data.X[kept], data.y[kept], f"{data.source}; only {len(kept)} of the rows", data.is_real, {})

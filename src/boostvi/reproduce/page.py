@@ -1,0 +1,105 @@
+"""One HTML page that holds everything a command made, and how it was made."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import html
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from boostvi.reproduce.tables import Table
+
+PACKAGES = ("boostvi", "jax", "jaxlib", "numpy", "scipy", "optax", "numpyro", "matplotlib")
+DPI = 130
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
+h1{font-size:1.7rem}h2{font-size:1.15rem;margin-top:2.2rem}
+table{border-collapse:collapse;font-size:.9rem}th,td{padding:.25rem .7rem;text-align:left;white-space:nowrap}
+thead th{border-bottom:2px solid #444}tbody tr:nth-child(even){background:#f4f4f4}
+.scroll{overflow-x:auto}.note{color:#444;font-size:.9rem;margin:.4rem 0}figure{margin:1.5rem 0}
+figcaption{font-size:.9rem;color:#444}img{max-width:100%}pre{background:#f4f4f4;padding:.6rem;overflow-x:auto}
+"""
+
+
+@dataclass
+class Report:
+    """What a command found, in the order in which it is shown."""
+
+    title: str
+    out: Path
+    print_quality: bool = True  # figures as PDF too
+    facts: dict[str, str] = field(default_factory=dict)  # data, sizes, seeds
+    caveats: list[str] = field(default_factory=list)  # where we follow the paper against our better judgement
+    findings: list[str] = field(default_factory=list)
+    parts: list[tuple[str, Any]] = field(default_factory=list)
+
+    def table(self, table: Table) -> None:
+        table.write(self.out)
+        self.parts.append((table.name, table))
+
+    def figure(self, name: str, figure: Any, caption: str) -> None:
+        figure.savefig(self.out / f"{name}.png", dpi=DPI)
+        if self.print_quality:
+            figure.savefig(self.out / f"{name}.pdf")
+        self.parts.append((name, caption))
+
+    def write(self, argv: Sequence[str]) -> Path:
+        """The page, and the same tables and words as one Markdown file."""
+        facts = {**self.facts, **_surroundings(argv)}
+        body = [f"<h1>{html.escape(self.title)}</h1>", _list("What was found", self.findings)]
+        text = [f"# {self.title}", "", *(f"- {line}" for line in self.findings), ""]
+        for name, part in self.parts:
+            if isinstance(part, Table):
+                body.append(part.html())
+                text.append(part.markdown())
+            else:
+                image = _image(self.out / f"{name}.png", part)
+                body.append(f"<figure>{image}<figcaption>{html.escape(part)}</figcaption></figure>")
+        body.append(_list("Where the paper is followed against our better judgement, or not followed", self.caveats))
+        rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
+        body.append(f"<h2>How this page was made</h2><div class=scroll><table>{rows}</table></div>")
+        text += ["## Notes", "", *(f"- {line}" for line in self.caveats), "", "## How this was made", ""]
+        text += [f"- {name}: {value}" for name, value in facts.items()]
+        (self.out / "report.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+        page = self.out / "index.html"
+        page.write_text(
+            f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+            f"<title>{html.escape(self.title)}</title><style>{STYLE}</style></head>"
+            f"<body>{''.join(body)}</body></html>\n",
+            encoding="utf-8",
+        )
+        return page
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    return f"<h2>{html.escape(title)}</h2><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
+def _image(path: Path, alt: str) -> str:
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"<img alt='{html.escape(alt, quote=True)}' src='data:image/png;base64,{data}'>"
+
+
+def _surroundings(argv: Sequence[str]) -> dict[str, str]:
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": "boostvi " + shlex.join(argv),
+        "versions": f"Python {sys.version.split()[0]}, " + ", ".join(versions),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "made on": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }

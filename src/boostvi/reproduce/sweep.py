@@ -1,0 +1,150 @@
+"""Runs that are missing from the record, in batches: in this process, in several, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from boostvi.cli import UsageError
+from boostvi.reproduce.store import Store, config_text
+
+Rows = list[list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A batch: runs of one method that differ in seed and configuration only. Small, and made of plain values: it is
+    sent to other processes, which build the problem from `options` themselves."""
+
+    experiment: str
+    options: tuple[tuple[str, Any], ...]
+    method: str
+    configs: tuple[tuple[tuple[str, float], ...], ...]
+    seeds: tuple[int, ...]
+    real: int  # runs of the batch that count; the rest repeat the last one, so that every batch has one shape
+
+
+Execute = Callable[[Task, Callable[[int], Any]], Rows]
+
+
+def plan(
+    store: Store, experiment: str, options: Mapping[str, Any], grid: Mapping[str, Sequence[Mapping[str, float]]],
+    seeds: int, batch: int,
+) -> list[Task]:  # fmt: skip
+    """What is still to be done: every method's configurations × seeds, without the runs that the store has."""
+    done, tasks = store.finished(), []
+    for method, configs in grid.items():
+        runs = [(config, seed) for config in configs for seed in range(seeds)]
+        runs = [(config, seed) for config, seed in runs if (method, config_text(config), seed) not in done]
+        for i in range(0, len(runs), batch):
+            part = runs[i : i + batch]
+            padded = part + [part[-1]] * (batch - len(part))
+            tasks.append(
+                Task(
+                    experiment,
+                    tuple(sorted(options.items())),
+                    method,
+                    tuple(tuple(sorted(config.items())) for config, _ in padded),
+                    tuple(seed for _, seed in padded),
+                    len(part),
+                )
+            )
+    return tasks
+
+
+def run(
+    tasks: Sequence[Task], store: Store, execute: Execute, steps: int, *, jobs: int = 1, ray: str | None = None,
+    quiet: bool = False,
+) -> None:  # fmt: skip
+    """Do the tasks and record every run as soon as its batch is finished."""
+    progress = Progress(sum(task.real for task in tasks) * (steps + 1), quiet)
+    if ray is not None:
+        results = _on_ray(tasks, execute, ray)
+    elif jobs > 1:
+        results = _in_processes(tasks, execute, jobs)
+    else:
+        results = ((task, execute(task, progress.counter(task.real))) for task in tasks)
+    with contextlib.closing(progress):
+        for task, rows in results:
+            for config, seed, of_run in list(zip(task.configs, task.seeds, rows, strict=True))[: task.real]:
+                store.add(task.method, dict(config), seed, of_run)
+            if ray is not None or jobs > 1:
+                progress.add(task.real * (steps + 1))
+
+
+def _silent(step: int) -> None:
+    return None
+
+
+def _in_processes(tasks: Sequence[Task], execute: Execute, jobs: int) -> Iterator[tuple[Task, Rows]]:
+    """A new interpreter each: a forked one would share JAX's threads."""
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(execute, task, _silent): task for task in tasks}
+        try:
+            while running:
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield running.pop(future), future.result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows]]:
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError("--ray needs the package ray: pip install 'boostvi[ray]', or use --jobs") from error
+    try:
+        ray.init(address=address, log_to_driver=False)
+    except ConnectionError as error:
+        raise UsageError(f"no Ray cluster answers at {address!r}: {error}") from error
+    try:
+        remote = ray.remote(execute)
+        running = {remote.remote(task, _silent): task for task in tasks}
+        while running:
+            (ended, *_), _ = ray.wait(list(running))
+            yield running.pop(ended), ray.get(ended)
+    finally:
+        ray.shutdown()
+
+
+class Progress:
+    """One line on stderr: share done, time so far, time left."""
+
+    def __init__(self, total: int, quiet: bool):
+        self.total, self.done, self.quiet = max(total, 1), 0, quiet
+        self.begin = self.printed = time.monotonic()
+        self.terminal = sys.stderr.isatty()
+
+    def add(self, n: int) -> None:
+        self.done += n
+        now = time.monotonic()
+        if self.quiet or (now - self.printed < (0.5 if self.terminal else 30.0) and self.done < self.total):
+            return
+        self.printed = now
+        gone = now - self.begin
+        left = gone / self.done * (self.total - self.done)
+        share = f"{self.done}/{self.total} steps of runs ({self.done / self.total:.0%})"
+        text = f"{share}, {clock(gone)} so far, {clock(left)} left"
+        print(f"\r{text}   " if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def counter(self, n: int) -> Callable[[int], None]:
+        """Called after every step of a batch of n runs."""
+        return lambda step: self.add(n)
+
+    def close(self) -> None:
+        if self.terminal and not self.quiet and self.done:
+            print(file=sys.stderr)
+
+
+def clock(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,134 @@
+"""Data of `boostvi reproduce`: files of the user, and the stand-ins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boostvi.cli import UsageError, main
+from boostvi.reproduce import data as datasets
+from boostvi.reproduce.logistic import auroc, calibration_error
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(2.0, 3.0, size=(60, 4))
+    return X, (X[:, 0] + rng.normal(size=60) > 2.0).astype(int)
+
+
+def write_csv(path, X, y, header=None):
+    lines = [",".join(map(str, [*x, label])) for x, label in zip(X, y, strict=True)]
+    path.write_text("\n".join([header, *lines] if header else lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("header", [None, "a,b,c,d,out"])
+def test_csv_and_npz_hold_the_same(tmp_path, rows, header):
+    X, y = rows
+    np.savez(tmp_path / "own.npz", X=X, y=y)
+    from_npz, from_csv = (
+        datasets.load(tmp_path / "own.npz", 4),
+        datasets.load(write_csv(tmp_path / "own.csv", X, y, header), 4),
+    )
+    np.testing.assert_allclose(from_csv.X, from_npz.X)
+    np.testing.assert_array_equal(from_csv.y, y)
+    np.testing.assert_allclose(from_npz.X[from_npz.train].mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(from_npz.X[from_npz.train].std(axis=0), 1.0)
+    assert from_npz.is_real
+    assert sorted([*from_npz.train, *from_npz.test]) == list(range(60))
+
+
+def test_label_column_by_name_and_words_as_labels(tmp_path, rows):
+    X, y = rows
+    header, body = "a,mortality,b,c,d", np.insert(X.astype(object), 1, np.where(y == 1, "yes", "no"), axis=1)
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in body)]))
+    found = datasets.load(path)
+    np.testing.assert_array_equal(found.y, y)
+    assert found.X.shape == (60, 4)
+
+
+def test_folds_and_splits_are_stratified(rows):
+    X, _ = rows
+    y = (np.arange(60) < 12).astype(int)
+    found = datasets._split(X, y, "", True, {})
+    assert [int(y[found.fold == k].sum()) for k in range(10)] == [2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert set(np.unique(y[found.test])) == {0, 1}
+
+
+def bad_files(tmp_path, X, y):
+    cases = {}
+    cases["there is no such file"] = tmp_path / "nowhere.csv"
+    cases["4 feature columns"] = write_csv(tmp_path / "columns.csv", X[:, :3], y)
+    holes = X.copy()
+    holes[7, 2] = np.nan
+    cases["feature 3 of row 8 is NaN"] = write_csv(tmp_path / "nan.csv", holes, y)
+    cases["two classes, it has 3"] = write_csv(tmp_path / "three.csv", X, np.arange(60) % 3)
+    cases["two classes, it has 1"] = write_csv(tmp_path / "one.csv", X, np.zeros(60, dtype=int))
+    cases["a feature is not a number"] = write_csv(tmp_path / "words.csv", np.full(X.shape, "red"), y, "a,b,c,d,y")
+    np.savez(tmp_path / "lacks.npz", features=X, y=y)
+    cases["lacks X"] = tmp_path / "lacks.npz"
+    (tmp_path / "broken.npz").write_bytes(b"not a zip")
+    cases["cannot be read as npz"] = tmp_path / "broken.npz"
+    (tmp_path / "ragged.csv").write_text("1,2,3,4,0\n1,2,3,1\n")
+    cases["data row 2 has 4 columns"] = tmp_path / "ragged.csv"
+    (tmp_path / "empty.csv").write_text("")
+    cases["no rows"] = tmp_path / "empty.csv"
+    return cases
+
+
+def test_bad_files_are_told_in_words(tmp_path, rows):
+    for message, path in bad_files(tmp_path, *rows).items():
+        with pytest.raises(UsageError, match=message):
+            datasets.load(path, 4)
+
+
+def test_the_command_says_it_in_one_line(tmp_path, capsys):
+    code = main(
+        ["reproduce", "chemreact", "--smoke", "--out", str(tmp_path / "out"), "--data", str(tmp_path / "no.csv")]
+    )
+    assert code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "there is no such file" in error
+
+
+def test_stand_in_is_seeded_and_has_its_share_of_positives():
+    one, same = (datasets.stand_in(500, 6, 0.1) for _ in range(2))
+    assert one.fingerprint == same.fingerprint
+    assert one.y.mean() == pytest.approx(0.1, abs=0.005)
+    assert not one.is_real
+    assert "stand-in" in one.source
+    other = datasets.stand_in(500, 6, 0.1, seed=1)
+    assert other.fingerprint != one.fingerprint
+
+
+def test_stand_in_takes_the_covariance_of_real_rows(tmp_path):
+    rng = np.random.default_rng(1)
+    mixing = rng.normal(size=(3, 3))
+    real = rng.normal(size=(4000, 3)) @ mixing.T
+    np.savez(tmp_path / "real.npz", X=real, y=rng.integers(0, 2, 4000))
+    made = datasets.stand_in(20_000, 3, 0.3, tmp_path / "real.npz")
+    np.testing.assert_allclose(np.corrcoef(made.X.T), np.corrcoef(real.T), atol=0.05)
+
+
+def test_part_keeps_both_classes():
+    whole = datasets.stand_in(2000, 3, 0.05)
+    some = datasets.part(whole, 200)
+    assert len(some.y) == 200
+    assert some.y.mean() == pytest.approx(0.05, abs=0.01)
+    assert "only 200 of the rows" in some.source
+    assert datasets.part(whole, 5000) is whole
+
+
+def test_auroc_by_hand():
+    assert auroc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])) == pytest.approx(0.75)
+    assert auroc(np.array([1.0, 1.0, 1.0]), np.array([0, 1, 1])) == pytest.approx(0.5)
+    assert np.isnan(auroc(np.array([1.0, 2.0]), np.array([1, 1])))
+
+
+def test_calibration_error_by_hand():
+    prob, y = np.array([0.1] * 10 + [0.9] * 10), np.array([0] * 10 + [1] * 10)
+    assert calibration_error(prob, y, bins=2) == pytest.approx(0.1)
+    assert calibration_error(np.full(20, 0.5), y, bins=1) == pytest.approx(0.0)
