@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import jax
@@ -28,6 +29,15 @@ def compilation_cache(tmp_path_factory):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     yield
     jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_are_forgotten():
+    """Every program that is compiled takes some forty memory maps, and Linux gives a process 65,530: without this the
+    last tests of a worker crash."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
