@@ -15,9 +15,9 @@ import pytest
 from report_cases import CLOSING, HOSTILE, STEPS, assembled, fit_small, growing, large
 
 import boostvi as bv
-from boostvi import report
+from boostvi import report, tracks
 from boostvi.families import DiagonalNormal
-from boostvi.report import axes, columns, explorer, tracks
+from boostvi.report import axes, columns, explorer
 from boostvi.report.facts import duration, with_error
 from boostvi.report.notebook import card
 from boostvi.report.page import spark

@@ -63,6 +63,12 @@ def snapshot(step: Step) -> Snapshot:
     return Snapshot(step.step, str(row["kind"]), float(row["elbo"]), weights, loc, sd, correlations, draws, owners)
 
 
+@float64
+def standard_deviations(mixture: Mixture) -> Float[np.ndarray, "components dim"]:
+    """Of every component, along every coordinate."""
+    return _moments(mixture)[0]
+
+
 def _moments(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
     """Standard deviations and correlations of every component."""
     n, dim, family = mixture.weights.shape[0], mixture.dim, mixture.family

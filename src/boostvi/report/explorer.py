@@ -12,8 +12,8 @@ import numpy as np
 from boostvi.fit import Step
 from boostvi.report.axes import Axis, axes_of
 from boostvi.report.columns import columns_of
-from boostvi.report.tracks import follow
 from boostvi.snapshot import DIAGONAL, DRAWS, MOST_CORRELATED, Snapshot, pairs, snapshot
+from boostvi.tracks import follow
 
 if TYPE_CHECKING:
     from boostvi.result import Result
