@@ -31,8 +31,8 @@ NEARBY_RELATIVE = 1e-6
 """Between points at which a density must look smooth: standard deviations, and the relative size of a step."""
 ROUGH = 0.3
 """Nats by which ln p may differ between two of them from what its gradients say."""
-DIGITS_FLOAT32 = 1e-6
-"""And, for a log density in single precision, this share of its value."""
+DIGITS, DIGITS_FLOAT32 = 1e-12, 1e-6
+"""And this share of its value, in double and in single precision: a huge value has large last digits."""
 DRAWS_PER_DIM = 4
 MIN_DRAWS = 64
 """Local VI draws max(64, 4·d) points of each component per round."""
@@ -93,16 +93,16 @@ def gaussians_at(model: CountedTarget, points: Float[np.ndarray, "n dim"]) -> Pa
 
 def modes_at(
     model: CountedTarget, points: Float[np.ndarray, "n dim"], values: Float[np.ndarray, " n"], most: int,
-    least_mass: float = -np.inf,
+    least_mass: float = -np.inf, smooth: bool = True,
 ) -> Params | None:  # fmt: skip
     """Components at the distinct of these local maxima, highest first: at most `most`, with a Laplace mass above
-    `least_mass`; None if there are none."""
+    `least_mass` and, if `smooth`, where ln p is more than rounding error; None if there are none."""
     found: list[Params] = []
     left = np.argsort(-values)[: int(np.isfinite(values).sum())]
     while left.size and len(found) < most:
         one = gaussians_at(model, points[left[:1]])
         mass = values[left[0]] + one["log_volume"][0] + 0.5 * points.shape[1] * np.log(2.0 * np.pi)
-        if mass > least_mass and not is_noise(model, one):
+        if mass > least_mass and not (smooth and is_noise(model, one)):
             found.append(one)
         with np.errstate(over="ignore"):  # a point far out of a narrow mode is just far
             distance = np.linalg.norm((points[left] - one["loc"]) @ one["inverse"][0].T, axis=1)
@@ -123,7 +123,8 @@ def is_noise(model: CountedTarget, one: Params) -> bool:
         promised = np.sum((gradients[1:] + gradients[:-1]) * np.diff(steps, axis=0), axis=1) / 2.0
         surprise = np.abs(np.diff(values) - promised)
     surprise = surprise[np.isfinite(surprise)]
-    rounding = 0.0 if model.target.is_float64 else DIGITS_FLOAT32 * np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    digits = DIGITS if model.target.is_float64 else DIGITS_FLOAT32
+    rounding = digits * np.abs(values[np.isfinite(values)]).max(initial=0.0)
     return not surprise.size or bool(np.median(surprise) > ROUGH + rounding)
 
 

@@ -102,7 +102,10 @@ class Race(FirstComponent):
         prior = starting_points(model.target, key)[: self.n_starts // 2]
         starts = np.concatenate([prior, wide_points(rng, self.n_starts - prior.shape[0], prior.shape[1])])
         points, values = climb(model, starts, MAX_ITERATIONS)
-        modes = modes_at(model, points, values, self.n_starts // 2)
+        most = self.n_starts // 2
+        modes = modes_at(model, points, values, most)
+        if modes is None:  # an improper posterior is flat where all climbs end: let the verdict say so
+            modes = modes_at(model, points, values, most, smooth=False)
         if modes is None:
             raise ValueError(
                 "log_density is not finite at any start of a climb; pass init= with better starting points"
