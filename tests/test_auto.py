@@ -115,6 +115,7 @@ def test_resuming_ends_where_an_uninterrupted_run_does(nine, fitted):
     np.testing.assert_array_equal(whole.mixture.weights, fitted.mixture.weights)
 
 
+@pytest.mark.slow
 def test_a_race_can_start_any_recipe(nine):
     result = bv.fit(
         nine, recipe="fully-corrective", family="full-rank-normal", first=Race(n_starts=4), next_component="random",

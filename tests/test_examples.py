@@ -54,6 +54,7 @@ def test_both_sides_get_their_share(tmp_path, capsys):
     assert "P(above the line): quadrature" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_order_of_the_labels_is_found(tmp_path, capsys):
     boosted, chains = quick("label_switching", tmp_path / "picture.png").values()
     np.testing.assert_allclose(list(boosted.values()), 1 / 6, atol=0.03)

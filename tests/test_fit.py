@@ -129,13 +129,17 @@ def test_the_targets_differ_in_their_data_only(name):
     assert TARGETS[name]._program is TARGET._program
 
 
+BY_DEFAULT = ("diagonal-normal", "full-rank-normal")
+"""The other families take as long, and differ in what test_families.py looks at."""
+
+
 class TestEveryFamily:
     @pytest.mark.parametrize(
         "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "two-modes" else []) for name in TARGETS]
     )
     @pytest.mark.parametrize(
         "family",
-        [pytest.param(name, marks=[] if name.endswith("-normal") else [pytest.mark.slow]) for name in FAMILIES],
+        [pytest.param(name, marks=[] if name in BY_DEFAULT else [pytest.mark.slow]) for name in FAMILIES],
     )
     def test_end_to_end(self, family, name):
         settings = {**LEARNED, "family": family, "correction": "fully-corrective"}

@@ -20,6 +20,7 @@ def data():
     return datasets._split(X, y, "made for the test", False, {})
 
 
+@pytest.mark.slow
 def test_cross_validation_by_mixtures(data):
     """Held-out scores of all rows; without an intercept the base rate cannot be fitted, and the LPD shows it."""
     found = {
