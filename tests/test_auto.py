@@ -92,7 +92,7 @@ def test_one_component_is_enough_for_a_gaussian_of_any_scale():
     assert abs(result.elbo) < 1e-6
 
 
-@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("dim", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_heavy_tails_choose_their_family(dim):
     result = bv.fit(bv.Target(lambda z: jnp.sum(t.logpdf(z, 2.0)), dim), progress=False)
     assert "student-t" in result.mixture.family.name

@@ -159,10 +159,13 @@ def test_fresh_draws_are_paid_for_and_reported(target, counter, by_phase, step_s
             "first": PlainVI(Adam(steps=20, draws=3), n_starts=3, selection_draws=11),
             "next_component": MixtureElbo(Adam(steps=10, draws=2), n_starts=4, selection_draws=7),
         },
-        {
-            "first": PlainVI(LBFGS(draws=13, max_iterations=5)),
-            "next_component": ResidualElbo(LBFGS(draws=9, max_iterations=5), min_entropy=-1.0),
-        },
+        pytest.param(
+            {
+                "first": PlainVI(LBFGS(draws=13, max_iterations=5)),
+                "next_component": ResidualElbo(LBFGS(draws=9, max_iterations=5), min_entropy=-1.0),
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["residual-adam", "mixture-adam", "residual-lbfgs"],
 )

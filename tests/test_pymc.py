@@ -321,7 +321,12 @@ EXAMPLES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+QUICK_EXAMPLES = ("eight_schools_noncentred", "mixture", "ordered_logistic", "lkj_normal")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK_EXAMPLES else [pytest.mark.slow]) for name in EXAMPLES]
+)
 def test_numpyro_and_pymc_agree_on_the_examples(models, name):
     assert tuple(models.EXAMPLES) == EXAMPLES
     assert models.density_disagreement(models.EXAMPLES[name], points=5) < models.DENSITY_TOLERANCE
