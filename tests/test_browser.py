@@ -230,6 +230,11 @@ def test_hovering_tells_values(known):
     known.open()
     known.set("#slider", 0)
     shape = known.one("#pair .ellipse")
+    known.driver.execute_async_script(  # scrolling hides the tip, and its event comes with the next frame
+        "arguments[0].scrollIntoView({block: 'center'});"
+        "requestAnimationFrame(() => requestAnimationFrame(arguments[1]));",
+        shape,
+    )
     ActionChains(known.driver).move_to_element(shape).perform()
     said = known.text("#tip")
     assert "component 0" in said
