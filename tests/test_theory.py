@@ -14,8 +14,8 @@ from boostvi.boosting import update
 from boostvi.corrections.weights import certified_gap, solve
 from boostvi.directions import FrankWolfe
 from boostvi.line import along_table
+from boostvi.reproduce.finite_atoms import exact_estimates
 from boostvi.step_sizes import Adaptive
-from boostvi.table import TableEstimates, recenter
 from boostvi.theory import convergence_bound
 
 POINTS, ATOMS, STEPS = 12, 6, 60
@@ -28,21 +28,6 @@ CONVERGED = 1e-12
 def double():
     with jax.enable_x64(True):
         yield
-
-
-def exact_estimates(atoms: np.ndarray, target: np.ndarray) -> TableEstimates:
-    """F(w) = KL(q_w‖p) without error: every point of the set is a draw, and the reference is uniform on them."""
-    points = atoms.shape[1]
-    log_uniform = -np.log(points)
-    estimates = TableEstimates(
-        log_ratios=jnp.asarray(np.log(atoms) - log_uniform),
-        log_target_ratio=jnp.asarray(log_uniform - np.log(target)),
-        share=jnp.full(points, 1.0 / points),
-        log_reference=jnp.full(points, log_uniform),
-        slot_of=jnp.zeros(points, dtype=int),
-        center=jnp.zeros(()),
-    )
-    return recenter(estimates, jnp.full(len(atoms), 1.0 / len(atoms)))
 
 
 def kl(a: np.ndarray, b: np.ndarray) -> float:

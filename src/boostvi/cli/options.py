@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,30 +60,23 @@ def add_sources(parser: Any) -> None:
 
 
 def count(text: str) -> int:
-    try:
-        value = int(text.replace("_", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return value
+    return _number(text, int, "a whole number", lambda value: value >= 1, "must be at least 1")
 
 
 def positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
-    return value
+    return _number(text, float, "a number", lambda value: 0 < value < float("inf"), "must be a positive number")
 
 
 def seed(text: str) -> int:
+    allowed = "must not be negative, and below 2^63"
+    return _number(text, int, "a whole number", lambda value: 0 <= value < 2**63, allowed)
+
+
+def _number(text: str, kind: Any, noun: str, holds: Callable[[Any], bool], allowed: str) -> Any:
     try:
-        value = int(text)
+        value = kind(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
-    if not 0 <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"must not be negative, and below 2^63, got {text}")
+        raise argparse.ArgumentTypeError(f"must be {noun}, got {text!r}") from None
+    if not holds(value):
+        raise argparse.ArgumentTypeError(f"{allowed}, got {text}")
     return value
