@@ -118,6 +118,7 @@ def start(
 
 def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[State, Info]:
     """One iteration of Algorithm 1. The comments carry its line numbers."""
+    target = target.through(state.mixture.warp)
     t = state.t + 1
     key, key_subproblem, key_draws, key_step, key_correct = sub_keys(state.key, 5)
     mixture, table, rule, gain = state.mixture, state.table, state.rule, state.gain
@@ -282,7 +283,8 @@ def grow(state: State, capacity: int) -> State:
         log_components=pad(state.table.log_components, axes=2),
         filled=pad(state.table.filled),
     )
-    return replace(state, mixture=Mixture(params, pad(state.mixture.weights), state.mixture.family), table=table)
+    mixture = replace(state.mixture, params=params, weights=pad(state.mixture.weights))
+    return replace(state, mixture=mixture, table=table)
 
 
 def redraw(state: State, target: Target, n_draws: int) -> tuple[State, int]:

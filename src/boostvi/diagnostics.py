@@ -83,7 +83,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Wide:
-    """Draws of something wider than q, for log Ẑ and for moments: they see tails that the draws of q do not."""
+    """Draws of something wider than q, for log Ẑ and for moments: they see tails that the draws of q do not. With a
+    warp, `draws` are behind it, and the densities before."""
 
     draws: Float[np.ndarray, "m dim"]
     log_target: Float[np.ndarray, " m"]
@@ -113,7 +114,8 @@ def wide_draws(target: Target, mixture: Mixture, draws: Float[np.ndarray, "n dim
     def log_density(of: Mixture, points: np.ndarray) -> np.ndarray:
         return log_q_and_gradient(of, points)[0]
 
-    return Wide(z, log_densities(target, z), log_density(mixture, z), log_density(wide, z), log_density(wide, draws))
+    log_target, log_q = log_densities(target, z), log_density(mixture, z)
+    return Wide(mixture.warped(z), log_target, log_q, log_density(wide, z), log_density(wide, draws))
 
 
 def evaluate(

@@ -218,7 +218,7 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
     t, mixture, n = int(state.t), state.mixture, run.recipe.elbo_draws
     begin = time.perf_counter()
     key = diagnostics.key_for(run.seed, "step", t)
-    _, log_target, log_q = diagnostics.fresh_log_densities(target, mixture, key, n)
+    _, log_target, log_q = diagnostics.fresh_log_densities(target.through(mixture.warp), mixture, key, n)
     fresh = diagnostics.evaluate(np.asarray(log_target), np.asarray(log_q))
     if t == 0 and fresh.nonfinite == n:
         raise ValueError(
@@ -243,7 +243,7 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
         **{name: float(getattr(info, name)) for name in FLOATS},
         trials=int(info.trials),
         n_active=mixture.n_active,
-        n_params=mixture.n_active * mixture.family.n_params(mixture.dim),
+        n_params=mixture.n_params,
         evals=evals,
         nonfinite=int(info.nonfinite),
         seconds=elapsed(),

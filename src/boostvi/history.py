@@ -24,7 +24,7 @@ COLUMNS = {
     "curvature": "C of the accepted quadratic bound; NaN for rules without one, and after a fallback",
     "trials": "trials of the step-size rule",
     "n_active": "components with positive weight",
-    "n_params": "numbers that describe the mixture: n_active × parameters per component",
+    "n_params": "numbers that describe the mixture: n_active × parameters per component, and those of its warp",
     "evals": "target evaluations since the start; a gradient counts as one",
     "nonfinite": "draws left out of gradients in this step, their gradient not being finite",
     "seconds": "wall-clock seconds since the start",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from boostvi import mixture as mixtures
-from boostvi._struct import static, struct
+from boostvi._struct import replace, static, struct
 from boostvi.directions.base import Direction
 from boostvi.mixture import Mixture
 from boostvi.table import TableEstimates, floored
@@ -173,7 +173,7 @@ class FreshLine:
 
 
 def _with(mixture: Mixture, weights: Weights) -> Mixture:
-    return Mixture(mixture.params, weights, mixture.family)
+    return replace(mixture, weights=weights)
 
 
 def along_table(estimates: TableEstimates, weights: Weights, direction: Direction, slot: Array, t: Array) -> TableLine:

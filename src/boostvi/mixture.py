@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from boostvi._jit import counted_jit, float64, map_chunked, new_key
 from boostvi._struct import replace, static, struct
 from boostvi.families.base import Family, Params
+from boostvi.warp import Warp
 
 GATHER_BYTES = 2**25
 """Component parameters gathered at once when drawing: bounds the memory of full-rank components."""
@@ -19,11 +20,16 @@ GATHER_BYTES = 2**25
 
 @struct
 class Mixture:
-    """q = Σ_k weights[k]·s_k, the components stacked along the first axis of every leaf of `params`."""
+    """q = Σ_k weights[k]·s_k, the components stacked along the first axis of every leaf of `params`.
+
+    With a warp, that is the distribution of u, and the approximation is that of z = warp(u): the methods speak of z,
+    the functions of this module, and all that fits the mixture, of u (see `Target.through`).
+    """
 
     params: Params
     weights: Float[Array, " slots"]
     family: Family = static()
+    warp: Warp | None = None
 
     @property
     def capacity(self) -> int:
@@ -37,6 +43,11 @@ class Mixture:
     def n_active(self) -> int:
         return int(np.count_nonzero(np.asarray(self.weights)))
 
+    @property
+    def n_params(self) -> int:
+        """Numbers that describe the active components, and the warp."""
+        return self.n_active * self.family.n_params(self.dim) + (self.warp.n_params if self.warp is not None else 0)
+
     # -- for people: concrete arrays in, NumPy arrays out, whatever the ambient precision
 
     @float64
@@ -44,22 +55,42 @@ class Mixture:
         """`n` independent draws, shape (n, dim)."""
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"n must be a positive integer, got {n!r}")
-        return np.asarray(_sample(self, new_key(seed), int(n)))
+        return self.warped(np.asarray(_sample(self, new_key(seed), int(n))))
+
+    def warped(self, u: Any) -> np.ndarray:
+        """z at the rows of u."""
+        return np.asarray(u) if self.warp is None else self.warp.to_z(u)[0]
+
+    @property
+    def centres(self) -> np.ndarray:
+        """Where the centre of each component lies."""
+        return self.warped(self.params["loc"])
 
     def log_prob(self, z: Any) -> Any:
         """ln q(z) for z of shape (..., dim). Traceable: inside jit or grad it returns a JAX array."""
         if isinstance(z, jax.core.Tracer):
-            return log_prob(self, z)
+            return traced_log_prob(self, z)
         with jax.enable_x64(True):
             z = np.asarray(z, dtype=np.float64)
             if z.shape[-1:] != (self.dim,):
                 raise ValueError(f"z must have shape (..., {self.dim}), got {z.shape}")
-            return np.asarray(_log_prob(self, z))
+            if self.warp is None:
+                return np.asarray(_log_prob(self, z))
+            u, log_det = self.warp.to_u(z.reshape(-1, self.dim))
+            return (np.asarray(_log_prob(self, u)) - log_det).reshape(z.shape[:-1])
+
+    @float64
+    def component_log_probs(self, z: Any) -> np.ndarray:
+        """ln s_k at the rows of z, one column for each component."""
+        z, log_det = np.asarray(z, dtype=np.float64), np.zeros(1)
+        if self.warp is not None:
+            z, log_det = self.warp.to_u(z)
+        return np.asarray(_log_components(self, z)) - log_det[:, None]
 
     @float64
     def components_of(self, z: Any, *, seed: int = 0) -> np.ndarray:
         """A component for each row of z, drawn with the probability that z came from it."""
-        log_shares = np.asarray(_log_shares(self, np.asarray(z, dtype=np.float64)))
+        log_shares = np.asarray(log_weights(self.weights)) + self.component_log_probs(z)
         return np.argmax(log_shares + np.random.default_rng(seed).gumbel(size=log_shares.shape), axis=1)
 
     def active(self) -> Mixture:
@@ -67,7 +98,7 @@ class Mixture:
         weights = np.asarray(self.weights)
         order = np.argsort(-weights, kind="stable")[: max(1, np.count_nonzero(weights))]
         params = jax.tree.map(lambda leaf: np.asarray(leaf)[order], self.params)
-        return Mixture(params, weights[order], self.family)  # type: ignore[arg-type]
+        return replace(self, params=params, weights=weights[order])
 
 
 def empty(family: Family, dim: int, capacity: int) -> Mixture:
@@ -90,12 +121,12 @@ def capacity_for(n: int, dim: int) -> int:
     return capacity
 
 
-def of(family: Family, params: Params, weights: Any) -> Mixture:
+def of(family: Family, params: Params, weights: Any, warp: Warp | None = None) -> Mixture:
     """A mixture of exactly these components (frozen parameters, stacked), with a few free slots behind them."""
     n = len(weights)
     spare = capacity_for(n, params["loc"].shape[1]) - n
     filled = jax.tree.map(lambda leaf: jnp.asarray(np.concatenate([leaf, leaf[:1].repeat(spare, axis=0)])), params)
-    return Mixture(filled, jnp.asarray(np.concatenate([weights, np.zeros(spare)])), family)
+    return Mixture(filled, jnp.asarray(np.concatenate([weights, np.zeros(spare)])), family, warp)
 
 
 def insert(mixture: Mixture, slot: Int[Array, ""], params: Params) -> Mixture:
@@ -124,6 +155,16 @@ def log_prob(mixture: Mixture, z: Float[Array, "... dim"]) -> Float[Array, "..."
     if z.ndim > 1:
         return jax.vmap(log_prob, in_axes=(None, 0))(mixture, z)
     return jax.nn.logsumexp(log_weights(mixture.weights) + log_components(mixture, z))
+
+
+def traced_log_prob(mixture: Mixture, z: Float[Array, "... dim"]) -> Float[Array, "..."]:
+    """ln q(z), with the warp, inside a traced program."""
+    if mixture.warp is None:
+        return log_prob(mixture, z)
+    if z.ndim > 1:
+        return jax.vmap(traced_log_prob, in_axes=(None, 0))(mixture, z)
+    u = mixture.warp.backward(z)
+    return log_prob(mixture, u) - mixture.warp.forward(u)[1]
 
 
 def draw(
@@ -159,8 +200,8 @@ def _sample(mixture: Mixture, key: Array, n: int) -> Float[Array, "n dim"]:
 
 
 @counted_jit
-def _log_shares(mixture: Mixture, z: Float[Array, "n dim"]) -> Float[Array, "n slots"]:
-    return log_weights(mixture.weights) + map_chunked(lambda one: log_components(mixture, one), z, 1024)
+def _log_components(mixture: Mixture, z: Float[Array, "n dim"]) -> Float[Array, "n slots"]:
+    return map_chunked(lambda one: log_components(mixture, one), z, 1024)
 
 
 @counted_jit

@@ -83,7 +83,11 @@ class Recipe:
 
     def _natural(self) -> dict[str, Any]:
         """Natural gradients on all components at once: for full-rank families."""
-        refine = Refine(split_above=self.kl_tol or 0.0, max_components=self.max_components or MAX_COMPONENTS)
+        refine = Refine(
+            split_above=self.kl_tol or 0.0,
+            straighten=self.family is None,
+            max_components=self.max_components or MAX_COMPONENTS,
+        )
         return {"first": Race(heavy_tails=self.family is None), "next_component": Explore(), "correction": refine}
 
     def _gradients(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from boostvi import diagnostics
 from boostvi._jit import counted_jit, float64
+from boostvi._struct import replace
 from boostvi.diagnostics import Evaluation
 from boostvi.history import History
 from boostvi.integrations.arviz import to_arviz
@@ -72,14 +73,19 @@ class Result:
     def _fresh(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draws of the mixture that had no part in the fit, with ln p and ln q there."""
         key = diagnostics.key_for(self.run.seed, "final", self.best_step)
-        return diagnostics.fresh_log_densities(self.target, self.run.best, key, JUDGING_DRAWS)
+        return diagnostics.fresh_log_densities(self._space, self.run.best, key, JUDGING_DRAWS)
+
+    @property
+    def _space(self) -> Target:
+        """The target where the components live: behind the mixture's warp, if it has one."""
+        return self.target.through(self.run.best.warp)
 
     @cached_property
     @float64
     def evaluation(self) -> Evaluation:
         draws, log_target, log_q = self._fresh
-        wide = diagnostics.wide_draws(self.target, self.run.best, draws, self.run.seed)
-        return diagnostics.evaluate(log_target, log_q, wide, draws)
+        wide = diagnostics.wide_draws(self._space, self.run.best, draws, self.run.seed)
+        return diagnostics.evaluate(log_target, log_q, wide, self.mixture.warped(draws))
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:
@@ -133,13 +139,13 @@ class Result:
         if verdict != "unreliable":
             return verdict, reasons
         starts = starting_points(self.target, diagnostics.key_for(self.run.seed, "start", 0))
-        improper = diagnostics.runaway(self._fresh[0], starts, self.target.names)
+        improper = diagnostics.runaway(self.mixture.warped(self._fresh[0]), starts, self.target.names)
         return verdict, reasons if improper is None else (*reasons, improper)
 
     @cached_property
     def probes(self) -> Probes | None:
         """Searches for what the mixture misses, made when first asked for; None for families that have none."""
-        return probe(self.target, self.run.best, diagnostics.key_for(self.run.seed, "probe", self.best_step))
+        return probe(self._space, self.run.best, diagnostics.key_for(self.run.seed, "probe", self.best_step))
 
     @float64
     def sample(self, n: int, *, seed: int = 0, importance: bool = False) -> Any:
@@ -155,10 +161,10 @@ class Result:
         """What `sample` gives, on R^d."""
         if not importance:
             return self.mixture.sample(n, seed=seed)
-        draws = self.mixture.sample(max(IMPORTANCE_FACTOR * n, LEAST_POOL), seed=seed)
-        log_ratio = log_densities(self.target, draws) - self.mixture.log_prob(draws)
-        weights, _, _ = diagnostics.importance(log_ratio)
-        return draws[np.random.default_rng(seed).choice(draws.shape[0], size=n, p=weights)]
+        inner = replace(self.mixture, warp=None)
+        draws = inner.sample(max(IMPORTANCE_FACTOR * n, LEAST_POOL), seed=seed)
+        weights, _, _ = diagnostics.importance(log_densities(self._space, draws) - inner.log_prob(draws))
+        return self.mixture.warped(draws[np.random.default_rng(seed).choice(draws.shape[0], size=n, p=weights)])
 
     @float64
     def in_own_space(self, draws: np.ndarray) -> Any:
@@ -170,8 +176,8 @@ class Result:
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
         """Clusters of components with their weight, location and members, heaviest first."""
-        weights, loc = np.asarray(self.mixture.weights), np.asarray(self.mixture.params["loc"])
-        found = clusters(self.target, self.mixture)
+        weights, loc = np.asarray(self.mixture.weights), self.mixture.centres
+        found = clusters(self._space, self.mixture)
         places = self.in_own_space(loc[[top for _, top in found]])
         return tuple(
             Mode(
@@ -219,7 +225,7 @@ class Result:
     @float64
     def inverse_mass_matrix(self, *, dense: bool = True) -> np.ndarray:
         """Covariance of the posterior on R^d by importance (dense=False: the variances), to start NUTS with."""
-        draws, weights = self._fresh[0], self._importance[0]
+        draws, weights = self.mixture.warped(self._fresh[0]), self._importance[0]
         centred = draws - weights @ draws
         return (centred * weights[:, None]).T @ centred if dense else weights @ centred**2
 

@@ -58,7 +58,7 @@ def snapshot(step: Step) -> Snapshot:
     mixture = step.mixture
     sd, correlations = _moments(mixture)
     draws, owners = _draws(mixture)
-    weights, loc = (np.array(of, dtype=np.float64) for of in (mixture.weights, mixture.params["loc"]))
+    weights, loc = (np.array(of, dtype=np.float64) for of in (mixture.weights, mixture.centres))
     row = step.row
     return Snapshot(step.step, str(row["kind"]), float(row["elbo"]), weights, loc, sd, correlations, draws, owners)
 
@@ -78,15 +78,15 @@ def _moments(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
     sd = np.empty((n, dim))
     correlations = np.empty((n, len(pairs(dim)[0])), dtype=np.int8)
     for k in range(n):
-        sd[k], covariance = _covariance(family, {name: leaf[k] for name, leaf in params.items()})
+        sd[k], covariance = _covariance(mixture, {name: leaf[k] for name, leaf in params.items()})
         correlations[k] = _as_integers(covariance, sd[k])
     return sd, correlations
 
 
-def _covariance(family: Family, params: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _covariance(mixture: Mixture, params: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """All standard deviations of a component, and its covariance among the first coordinates."""
-    some = slice(0, MOST_CORRELATED)
-    if isinstance(family, LinearFamily):
+    family, some = mixture.family, slice(0, MOST_CORRELATED)
+    if isinstance(family, LinearFamily) and mixture.warp is None:
         factor = family.unit_sd * params["factor"]
         return np.sqrt((factor**2).sum(axis=1)), _gram(factor[some])
     if isinstance(family, LowRankNormal):
@@ -94,7 +94,7 @@ def _covariance(family: Family, params: dict[str, np.ndarray]) -> tuple[np.ndarr
         factor = scale[:, None] * params["factor"]
         return np.sqrt(scale**2 + (factor**2).sum(axis=1)), np.diag(scale[some] ** 2) + _gram(factor[some])
     dim = params["loc"].size
-    draws = np.asarray(_component_draws(family, params, family.noise(new_key(0), (MOMENT_DRAWS, dim))))
+    draws = mixture.warped(_component_draws(family, params, family.noise(new_key(0), (MOMENT_DRAWS, dim))))
     centred = draws - draws.mean(axis=0)
     return draws.std(axis=0), centred[:, some].T @ centred[:, some] / MOMENT_DRAWS
 
@@ -128,7 +128,7 @@ def _draws(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
     for i in range(0, DRAWS, chunk):
         own = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[owners[i : i + chunk]], mixture.params)
         parts.append(np.asarray(_owned_draws(family, own, jax.tree.map(lambda leaf, i=i: leaf[i : i + chunk], noise))))
-    return np.concatenate(parts), owners.astype(np.int32)
+    return mixture.warped(np.concatenate(parts)), owners.astype(np.int32)
 
 
 @counted_jit(static_argnums=0)

@@ -16,6 +16,7 @@ from boostvi import trees
 from boostvi._jit import counted_jit, float64, in_tiles, map_chunked, new_key
 from boostvi._struct import struct
 from boostvi.model import Model
+from boostvi.warp import Warp
 
 CHUNK_BYTES = 2**25
 """Draws are evaluated in chunks whose largest intermediate array has about this size (32 MB)."""
@@ -113,6 +114,15 @@ class Target:
         """ln p(z) at one point. A NaN, or a +inf that no density has, counts as −inf: no mass there."""
         return _or_no_mass(self.raw_log_density(z))
 
+    @property
+    def original(self) -> Target:
+        """Itself; for what `through` gives, the target behind it."""
+        return self
+
+    def through(self, warp: Warp | None) -> Target:
+        """The same target seen through a change of variables, a `Warped`; itself, if there is none."""
+        return self if warp is None else Warped(self, warp)  # type: ignore[return-value]  # used as any target is
+
     def subsampled(self, key: Array) -> Subsampled | Target:
         """The same target seen through one minibatch; itself, if it has none."""
         return self if self.minibatch is None else Subsampled(self, key)
@@ -180,6 +190,51 @@ class Subsampled:
         return _or_no_mass(self.target.minibatch.log_density(z, self.key))
 
 
+@struct
+class Warped:
+    """The density of u where z = warp(u) has the density of `target`."""
+
+    target: Target
+    warp: Warp
+
+    minibatch = None
+
+    @property
+    def original(self) -> Target:
+        return self.target
+
+    @property
+    def dim(self) -> int:
+        return self.target.dim
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.target.names
+
+    @property
+    def is_costly(self) -> bool:
+        return self.target.is_costly
+
+    @property
+    def is_float64(self) -> bool:
+        return self.target.is_float64
+
+    @property
+    def chunk(self) -> int:
+        return self.target.chunk
+
+    @property
+    def tile(self) -> int:
+        return self.target.tile
+
+    def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        z, log_det = self.warp.forward(u)
+        return _or_no_mass(self.target.log_density(z) + log_det)
+
+    def log_density_of(self, draws: Float[Array, "draws dim"]) -> Float[Array, " draws"]:
+        return map_chunked(self.log_density, draws, self.chunk)
+
+
 @counted_jit(runs_model=True)
 def _log_density_of(target: Target, draws: Any) -> Array:
     return target.log_density_of(draws)
@@ -188,6 +243,9 @@ def _log_density_of(target: Target, draws: Any) -> Array:
 @float64
 def log_densities(target: Target, draws: Any) -> np.ndarray:
     """ln p at the rows of `draws`. A small model's gradient costs less than compiling it again without."""
+    if isinstance(target, Warped):
+        z, log_det = target.warp.to_z(draws)
+        return _plus(log_densities(target.target, z), log_det)
     if target.tile == MAX_TILE:
         return values_and_gradients(target, draws)[0]
     return np.asarray(_log_density_of(target, draws))
@@ -201,7 +259,18 @@ def _tile(target: Target, z: Array) -> tuple[Array, Array]:
 @float64
 def values_and_gradients(target: Target, z: Any) -> tuple[np.ndarray, np.ndarray]:
     """ln p and ∇ ln p at the rows of z, in tiles of one shape: however many rows, the model compiles once."""
+    if isinstance(target, Warped):
+        z, log_det = target.warp.to_z(u := z)
+        values, gradients = values_and_gradients(target.target, z)
+        return _plus(values, log_det), target.warp.pulled_back(u, gradients)
     return in_tiles(lambda rows: _tile(target, rows), np.asarray(z, dtype=np.float64), target.tile)
+
+
+def _plus(values: np.ndarray, log_det: np.ndarray) -> np.ndarray:
+    """ln p of u; far out, where a warp overflows, there is no mass."""
+    with np.errstate(invalid="ignore"):
+        total = values + log_det
+    return np.where(np.isnan(total) | (total == np.inf), -np.inf, total)
 
 
 def _or_no_mass(value: Float[Array, ""]) -> Float[Array, ""]:
@@ -290,6 +359,8 @@ def _starting_points(target: Target, key: Array) -> Array:
 @float64
 def starting_points(target: Target, key: Array) -> np.ndarray:
     """Dispersed starting points, as `init` draws them."""
+    if isinstance(target, Warped):
+        return target.warp.to_u(starting_points(target.target, key))[0]
     return np.asarray(_starting_points(target, key))
 
 

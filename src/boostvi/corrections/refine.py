@@ -12,10 +12,14 @@ from boostvi import table as tables
 from boostvi._jit import host_generator, sub_keys
 from boostvi._struct import check, check_count, static, struct
 from boostvi.corrections.base import Corrected, Correction
+from boostvi.corrections.straighten import straighten
 from boostvi.corrections.weights import FullyCorrective
-from boostvi.families.linear import LinearFamily, scaled
+from boostvi.families.linear import FullRankNormal, LinearFamily, scaled
 from boostvi.mixture import Mixture
-from boostvi.next_component.local import CountedTarget, join, kl_between, take
+from boostvi.next_component.local import CountedTarget, isotropic, join, kl_between, take
+from boostvi.polynomials import n_monomials
+from boostvi.table import Table
+from boostvi.warp import Warp
 
 COOLING = (0.5, 0.25, 0.125)
 """Caps on β at the end: smaller steps average the noise away."""
@@ -26,6 +30,12 @@ NARROWER = 0.85
 POOR = 0.1
 """Components are split whose weight × sd(R) is at least this fraction of the largest."""
 DRAWS_PER_DIM = 4
+STRAIGHTER = 0.3
+"""Share of the KL that a warp must take away to be kept."""
+DEGREES = (2, 3)
+"""Of the polynomials of a warp's layers, one after the other; less where there would be too many monomials."""
+MAX_MONOMIALS = 9000
+"""Degree 3 up to 35 dimensions, degree 2 up to 132."""
 SAME = 0.01
 """Nats: a component whose KL to a heavier one is below this is merged into it."""
 
@@ -34,12 +44,14 @@ SAME = 0.01
 class Refine(Correction):
     """Natural-gradient rounds on all components and weights.
 
-    While the KL is above `split_above` nats, the components that fit worst are split in two first: the mixture
-    doubles. rounds: at full step size, and three quarters as many again while it cools. draws: per component and round
-    (4·d if that is more). prune: weights below this become exactly 0.
+    While the KL is above `split_above` nats, more is done first. straighten: a Normal that is alone gets a warp, up to
+    two layers of it, if that takes away enough of the KL (`corrections.straighten`). Otherwise the components that fit
+    worst are split in two: the mixture doubles. rounds: at full step size, and three quarters as many again while it
+    cools. draws: per component and round (4·d if that is more). prune: weights below this become exactly 0.
     """
 
     split_above: float = 0.01
+    straighten: bool = static(default=True)
     rounds: int = static(default=16)
     draws: int = static(default=100)
     prune: float = 1e-4
@@ -65,6 +77,12 @@ class Refine(Correction):
             mixture = self._cleaned(mixture)
         elif mixture.n_active == 1 and kl <= self.split_above:  # there is nothing to gain
             return Corrected(mixture, table, jnp.asarray(0), jnp.asarray(0))
+        if not arrived and kl > self.split_above and (degree := self._degree(mixture)):
+            slot = int(np.argmax(mixture.weights))
+            warp, gain, work = straighten(target, take(mixture.params, slot), degree, keys[0], out_of_time)
+            model.add(work)
+            if gain > STRAIGHTER * kl:
+                return self._straight(mixture, warp, table, model)
         n = max(self.draws, DRAWS_PER_DIM * target.dim)
         before = mixture
         if kl > self.split_above and mixture.n_active < self.max_components:
@@ -84,6 +102,25 @@ class Refine(Correction):
         blank = tables.empty(target.dim, mixture.capacity, table.n_draws)
         return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
 
+    def _degree(self, mixture: Mixture) -> int | None:
+        """Of the polynomials of the next layer of a warp; None if there is to be none."""
+        if not self.straighten or mixture.n_active > 1 or type(mixture.family) is not FullRankNormal:
+            return None
+        layers = len(mixture.warp.layers) if mixture.warp is not None else 0
+        if layers >= len(DEGREES):
+            return None
+        degree = DEGREES[layers]
+        while degree > 1 and n_monomials(mixture.dim, degree) > MAX_MONOMIALS:
+            degree -= 1
+        return degree if degree > 1 else None
+
+    def _straight(self, mixture: Mixture, warp: Warp, table: Table, model: CountedTarget) -> Corrected:
+        """One standard Normal behind the warp."""
+        normal = isotropic(np.zeros((1, mixture.dim)), np.ones(1))
+        mixture = mixtures.of(mixture.family, normal, np.ones(1), warp)
+        blank = tables.empty(mixture.dim, mixture.capacity, table.n_draws)
+        return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
+
     def _split(self, mixture: Mixture, spread: np.ndarray, rng: np.random.Generator) -> Mixture:
         """Two components in place of each that fits poorly, along a random direction."""
         weights, dim = np.asarray(mixture.weights), mixture.dim
@@ -98,7 +135,7 @@ class Refine(Correction):
         rest = np.setdiff1d(np.flatnonzero(weights), chosen)
         halves = [scaled(old, NARROWER) | {"loc": old["loc"] + sign * shift} for sign in (1.0, -1.0)]
         new_weights = np.concatenate([weights[rest], weights[chosen] / 2, weights[chosen] / 2])
-        return mixtures.of(mixture.family, join(take(mixture.params, rest), *halves), new_weights)
+        return mixtures.of(mixture.family, join(take(mixture.params, rest), *halves), new_weights, mixture.warp)
 
     def _cleaned(self, mixture: Mixture) -> Mixture:
         """Without components of negligible weight, near-duplicates merged, inverses fresh."""
@@ -115,4 +152,4 @@ class Refine(Correction):
             else:
                 weights[twin] += weights[j]
         params = take(params, kept) | {"inverse": np.linalg.inv(params["factor"][kept])}
-        return mixtures.of(mixture.family, params, weights[kept] / weights[kept].sum())
+        return mixtures.of(mixture.family, params, weights[kept] / weights[kept].sum(), mixture.warp)

@@ -30,7 +30,7 @@ class MixtureGuide(AutoContinuous):
     def __init__(self, model: Callable[..., Any], mixture: Mixture):
         super().__init__(model, prefix=PREFIX)
         self.params = {PARAM: {"params": mixture.params, "weights": mixture.weights}}
-        self.family = mixture.family
+        self.family, self.warp = mixture.family, mixture.warp
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         with numpyro.handlers.seed(rng_seed=0):
@@ -46,7 +46,7 @@ class MixtureGuide(AutoContinuous):
     def _get_posterior(self) -> Distribution:
         stored = numpyro.param(PARAM, self.params[PARAM])
         params, weights = jax.tree.map(jnp.asarray, (stored["params"], stored["weights"]))
-        return MixtureDistribution(Mixture(params, weights, self.family), self._order)
+        return MixtureDistribution(Mixture(params, weights, self.family, self.warp), self._order)
 
 
 class MixtureDistribution(Distribution):
@@ -64,7 +64,9 @@ class MixtureDistribution(Distribution):
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         n = math.prod(sample_shape)
         draws, _ = mixtures.draw(self.mixture, self.mixture.weights, key, n, stratified=False)
+        if self.mixture.warp is not None:
+            draws, _ = jax.vmap(self.mixture.warp.forward)(draws)
         return draws[:, self.order].reshape(*sample_shape, self.mixture.dim)
 
     def log_prob(self, value: Any) -> Any:
-        return mixtures.log_prob(self.mixture, value[..., jnp.argsort(jnp.asarray(self.order))])
+        return mixtures.traced_log_prob(self.mixture, value[..., jnp.argsort(jnp.asarray(self.order))])

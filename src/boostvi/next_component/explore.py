@@ -18,7 +18,7 @@ from boostvi.mixture import Mixture
 from boostvi.next_component.base import NextComponent, Proposal
 from boostvi.next_component.climb import climb
 from boostvi.next_component.local import CountedTarget, distinct, draws_of, local_vi, modes_at, take, wide_points
-from boostvi.target import Target, starting_points
+from boostvi.target import Target, Warped, starting_points
 
 SCREENED = 8
 """Points evaluated per climb."""
@@ -151,7 +151,7 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
     """Prior draws, wide draws around the origin, and draws from the inflated mixture: as a whole, and one by one."""
     prior = starting_points(target, key)
     each = (n - prior.shape[0]) // 3
-    wide = wide_points(rng, each, target.dim)
+    wide = _as_u(target, wide_points(rng, each, target.dim))
     weights = np.asarray(mixture.weights)
     loc, factor = np.asarray(mixture.params["loc"]), np.asarray(mixture.params["factor"])
     mean = weights @ loc
@@ -165,6 +165,11 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
         "nij,nj->ni", factor[slots[1]], rng.standard_normal((each, target.dim))
     )
     return np.concatenate([prior, wide, whole, one])
+
+
+def _as_u(target: Target, points: np.ndarray) -> np.ndarray:
+    """Points where the target's own coordinates are, seen through its warp."""
+    return target.warp.to_u(points)[0] if isinstance(target, Warped) else points
 
 
 def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float, float]:

@@ -65,6 +65,11 @@ class CountedTarget:
         self.nonfinite += int(np.sum(~(np.isfinite(values) & np.isfinite(gradients).all(axis=1))))
         return values, gradients
 
+    def add(self, other: CountedTarget) -> None:
+        """Count what another one did, too."""
+        self.evals += other.evals
+        self.nonfinite += other.nonfinite
+
 
 def gaussians_at(model: CountedTarget, points: Float[np.ndarray, "n dim"]) -> Params:
     """Components at `points` with |Hessian|⁻¹ as scale matrix.

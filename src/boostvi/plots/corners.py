@@ -104,7 +104,7 @@ def _below(
     if compared is not None:
         lines = grids.histogram2d(compared[:, pair], sides, weights)
         axes.contour(*centres, lines, levels=grids.region_levels(lines, REGIONS), colors=BLACK, linewidths=0.9)
-    locs = np.asarray(result.mixture.params["loc"])[: grids.MAX_CENTRES, list(pair)]
+    locs = result.mixture.centres[: grids.MAX_CENTRES, list(pair)]
     axes.scatter(locs[:, 0], locs[:, 1], color=VERMILLION, s=5, linewidths=0, zorder=3)
     axes.set(xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
 

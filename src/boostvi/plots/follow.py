@@ -78,7 +78,7 @@ class WeightRecorder:
 
 def _row(step: Step) -> Row:
     mixture = step.mixture
-    weights, loc = (np.asarray(leaf, dtype=float) for leaf in (mixture.weights, mixture.params["loc"]))
+    weights, loc = (np.asarray(leaf, dtype=float) for leaf in (mixture.weights, mixture.centres))
     return Row(step.step, str(step.row["kind"]), weights, loc, standard_deviations(mixture))
 
 

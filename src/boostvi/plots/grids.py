@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from boostvi import mixture as mixtures
 from boostvi._jit import counted_jit, float64, new_key
 from boostvi.mixture import Mixture
 from boostvi.plots.style import VERMILLION
@@ -112,7 +111,7 @@ def ellipses(axes: Axes, mixture: Mixture, pair: Sequence[int], linewidth: float
     """Centre and one-standard-deviation ellipse of the heaviest components; fainter where the weight is small."""
     from matplotlib.patches import Ellipse
 
-    locs = np.asarray(mixture.params["loc"])[:MAX_CENTRES, list(pair)]
+    locs = mixture.centres[:MAX_CENTRES, list(pair)]
     weights = np.asarray(mixture.weights)[:MAX_CENTRES]
     strength = 0.25 + 0.75 * np.sqrt(weights / weights.max())
     crowd = max(1.0, len(locs) / FEW_CENTRES)
@@ -126,27 +125,21 @@ def ellipses(axes: Axes, mixture: Mixture, pair: Sequence[int], linewidth: float
     axes.scatter(locs[:, 0], locs[:, 1], color=VERMILLION, s=9 * linewidth, alpha=strength, linewidths=0)
 
 
-@counted_jit
-def _log_components(mixture: Mixture, z: Array) -> Array:
-    return jax.vmap(lambda one: mixtures.log_components(mixture, one))(z)
-
-
-@float64
 def component_densities(mixture: Mixture, z: np.ndarray) -> np.ndarray:
     """w_k s_k(z), shape (components, points)."""
-    return (np.exp(np.asarray(_log_components(mixture, z))) * np.asarray(mixture.weights)).T
+    return (np.exp(mixture.component_log_probs(z)) * np.asarray(mixture.weights)).T
 
 
 @counted_jit
-def _component_draws(mixture: Mixture, pair: Array, key: Array) -> Array:
+def _component_draws(mixture: Mixture, key: Array) -> Array:
     family = mixture.family
     noise = family.noise(key, (ELLIPSE_DRAWS, mixture.dim))
-    one = lambda params: jax.vmap(family.sample, in_axes=(None, 0))(params, noise)[:, pair]  # noqa: E731
+    one = lambda params: jax.vmap(family.sample, in_axes=(None, 0))(params, noise)  # noqa: E731
     return jax.lax.map(one, mixture.params)
 
 
 @float64
 def covariances(mixture: Mixture, chosen: Sequence[int]) -> list[np.ndarray]:
     """Covariance of each component in some coordinates, from draws: the same for every family."""
-    draws = np.asarray(_component_draws(mixture, np.asarray(chosen), new_key(0)))
-    return [np.atleast_2d(np.cov(d.T)) for d in draws]
+    draws = np.asarray(_component_draws(mixture, new_key(0)))
+    return [np.atleast_2d(np.cov(mixture.warped(d)[:, list(chosen)].T)) for d in draws]

@@ -13,31 +13,36 @@ import numpy as np
 
 from boostvi import mixture as mixtures
 from boostvi._jit import float64, new_key
+from boostvi._struct import replace
 from boostvi.boosting import State
 from boostvi.diagnostics import Evaluation
 from boostvi.directions import Kind
 from boostvi.families import Family
 from boostvi.history import COLUMNS, History
 from boostvi.mixture import Mixture
+from boostvi.polynomials import n_monomials
 from boostvi.recipes import Recipe
 from boostvi.storage import archive
 from boostvi.storage.archive import StorageError, require
 from boostvi.storage.codec import as_count, as_float, decode, encode, known_classes, number
 from boostvi.summary import STATUS
 from boostvi.table import Table
+from boostvi.warp import Warp, identity
 
 if TYPE_CHECKING:
     from boostvi.fit import Run
     from boostvi.result import Result
 
 FORMAT = "boostvi run"
-VERSION = 1
+VERSION = 2
 """Raised by any change that an older reader would get wrong; earlier versions stay readable."""
 KEY = "rbg"
 """The generator of every key that `_jit.new_key` makes."""
 MOST_SPARE = 64
 """A mixture has at most this many slots for each stored one: a small file cannot ask for much memory."""
 SIMPLEX_TOLERANCE = 1e-6
+MOST_LAYERS, MOST_DEGREE, MOST_MONOMIALS = 8, 8, 10_000
+"""Of a warp: more than any fit makes."""
 COUNTS = ("step", "trials", "n_active", "n_params", "evals", "nonfinite")
 VERDICTS = ("good", "usable", "unreliable")
 
@@ -99,7 +104,8 @@ def _compact(mixture: Mixture, needed: np.ndarray) -> tuple[Mixture, dict[str, A
     slots = np.flatnonzero(needed | (weights > 0) | some)
     params = jax.tree.map(lambda leaf: np.asarray(leaf)[slots], mixture.params)
     about = {"family": encode(mixture.family, "family"), "capacity": weights.size, "slots": slots.tolist()}
-    return Mixture(params, cast(Any, weights[slots]), mixture.family), about
+    about["warp"] = [layer.shift.degree for layer in mixture.warp.layers] if mixture.warp is not None else None
+    return replace(mixture, params=params, weights=cast(Any, weights[slots])), about
 
 
 def evaluation_of(result: Result) -> dict[str, Any] | None:
@@ -192,7 +198,17 @@ def _mixture_shapes(about: dict[str, Any], dim: int, classes: Mapping[str, type]
     require(isinstance(family, Family), "its family is none")
     slots = _slots(about["slots"], as_count(about["capacity"]))
     require(slots.size and about["capacity"] <= MOST_SPARE * slots.size, "it has too few slots for its capacity")
-    return jax.eval_shape(lambda: mixtures.empty(family, dim, slots.size))
+    shapes = jax.eval_shape(lambda: mixtures.empty(family, dim, slots.size))
+    degrees = about.get("warp")  # files of version 1 have none
+    return shapes if degrees is None else replace(shapes, warp=_warp_shapes(degrees, dim))
+
+
+def _warp_shapes(degrees: list[int], dim: int) -> Warp:
+    require(type(degrees) is list and 0 < len(degrees) <= MOST_LAYERS, "its warp has no layers, or too many")
+    for degree in degrees:
+        small = as_count(degree, MOST_DEGREE) > 1 and n_monomials(dim, degree) <= MOST_MONOMIALS
+        require(small, "its warp has a layer of a strange degree, or too large")
+    return jax.eval_shape(lambda: Warp(tuple(identity(np.zeros(dim), np.eye(dim), degree) for degree in degrees)))
 
 
 def _table_shapes(slots: int, n_draws: int, dim: int) -> dict[str, jax.ShapeDtypeStruct]:
@@ -225,7 +241,9 @@ def _expanded(mixture: Mixture, about: dict[str, Any]) -> Mixture:
     row_of[about["slots"]] = np.arange(stored.size)
     weights = np.zeros(about["capacity"])
     weights[about["slots"]] = stored
-    return Mixture(jax.tree.map(lambda leaf: leaf[row_of], mixture.params), cast(Any, weights), mixture.family)
+    require(all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(mixture.warp)), "its warp is not finite")
+    params = jax.tree.map(lambda leaf: leaf[row_of], mixture.params)
+    return replace(mixture, params=params, weights=cast(Any, weights))
 
 
 def _expanded_table(rows: dict[str, np.ndarray], capacity: int, filled: np.ndarray) -> Table:

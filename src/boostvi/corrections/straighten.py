@@ -1,0 +1,265 @@
+"""Straightening: a warp in which the posterior looks more like the Normal that was fitted to it.
+
+Let R(u) = ln p(z(u)) + ln |det ∂z/∂u| − ln N(u; 0, I), so that the ELBO is E[R]. Moving every point from u to u + v(u)
+first changes it by E[v·∇R], to first order. With Hermite polynomials for v, Stein's identity makes that a derivative:
+
+    E[∂_r R · He_β(u)] = E[∂^α R] =: t_α,        α = β + e_r,
+
+the same for every r in α. So one average over draws gives |α| estimates of each t_α, the cumulants by which the
+posterior differs from a Normal, and their mean has the least noise. In u the Hessian of −ELBO is nearly the identity:
+plain steps along them are Newton's. ∇R vanishes where the warp is perfect, and the noise with it: that is how tens of
+thousands of coefficients can be fitted from as many draws.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from boostvi import polynomials
+from boostvi import warp as warps
+from boostvi._jit import counted_jit, host_generator
+from boostvi._struct import replace, struct
+from boostvi.families.base import Params
+from boostvi.next_component.local import CountedTarget
+from boostvi.polynomials import Polynomial
+from boostvi.target import Target, Warped
+from boostvi.warp import Layer, Warp
+
+BLOCK = 64
+"""Pairs of draws (u and −u) whose products are summed at once: their monomials must fit into a cache."""
+MIN_PAIRS = 512
+MAX_PAIRS = 2048
+TRUST = 0.5
+"""Nats that one round may move the approximation."""
+MOST_ROUNDS = 12
+"""Rounds at full step size, at most; it ends sooner when the ELBO rises no more."""
+MOST_AVERAGED = 16
+"""Rounds with steps that fall like 1/k: they average the noise of the coefficients away."""
+NOISE_SHARE = 0.1
+LEAST_NOISE = 5e-4
+"""Averaging ends when the noise of the coefficients costs less than this share of the KL left, or so many nats."""
+WORSE = 4.0
+"""Standard errors by which the ELBO may fall before a round is taken back, and the steps halved."""
+
+
+@struct
+class Sums:
+    """Over draws: ∇R, and its products with u and the monomials of one degree less; with the slopes of f; (∇R)²; R
+    and R²."""
+
+    gradient: Float[Array, " dim"]
+    products: Float[Array, "dim dim fewer"]
+    skew: Float[Array, " dim"]
+    tail: Float[Array, " dim"]
+    squares: Float[Array, " dim"]
+    residual: Float[Array, ""]
+    residual_squared: Float[Array, ""]
+    usable: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Cumulants:
+    """Where the estimates of the cumulants t_α stand among the products, and where they go.
+
+    Row by row the pairs (r, He_β) with α = β + e_r; shares: (α_r/|α|)·√β!, which averages the estimates that
+    orthonormal products give. `shift` and `log_scale` pick the α whose highest coordinate i occurs once, or twice.
+    """
+
+    rows: np.ndarray
+    places: np.ndarray
+    shares: np.ndarray
+    shift: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    log_scale: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@functools.lru_cache(maxsize=8)
+def cumulants(dim: int, degree: int) -> Cumulants:
+    alphas = polynomials.exponents(dim, degree + 1)[1:]
+    which = np.arange(len(alphas))
+    order = np.sum(alphas >= 0, axis=1)
+    rows, places, shares = [], [], []
+    for position in range(degree + 1):
+        beta = np.delete(alphas, position, axis=1)
+        rows.append(np.where(alphas[:, position] >= 0, alphas[:, position], 0))
+        places.append(polynomials.place_of(beta))
+        shares.append(np.where(alphas[:, position] >= 0, np.sqrt(_factorials(beta)) / order, 0.0))
+
+    def picked(times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """α, the row, the place, and the factor from t_α to a coefficient, where coordinate i occurs so many times."""
+        mine = np.sum(alphas == alphas[:, :1], axis=1) == times
+        rest = alphas[mine][:, times:]
+        return which[mine], alphas[mine, 0], polynomials.place_of(rest), 1.0 / np.sqrt(_factorials(rest))
+
+    return Cumulants(np.stack(rows), np.stack(places), np.stack(shares), picked(1), picked(2))
+
+
+def _factorials(exponents: np.ndarray) -> np.ndarray:
+    """β! of each row."""
+    product = np.ones(len(exponents))
+    for j in range(exponents.shape[1]):
+        occurs = np.sum(exponents[:, : j + 1] == exponents[:, j : j + 1], axis=1)  # so far
+        product *= np.where(exponents[:, j] >= 0, occurs, 1.0)
+    return product
+
+
+@functools.cache
+def _own_terms() -> tuple[float, float, float, float]:
+    """Of f's slopes by skew and tail: their part along 1, and along u, which m and s have already; and the second
+    derivatives of −ELBO along what is left of them."""
+    u, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    skew, tail = np.sqrt(1.0 + u**2), np.arcsinh(u) * np.sqrt(1.0 + u**2)
+    level, slope = float(weights @ skew), float(weights @ (u * tail))
+    by_u = u / np.sqrt(1.0 + u**2), 1.0 + u * np.arcsinh(u) / np.sqrt(1.0 + u**2)
+    left = ((skew - level, by_u[0]), (tail - slope * u, by_u[1] - slope))
+    curvatures = [float(weights @ (value**2 + derivative**2)) for value, derivative in left]
+    return level, slope, curvatures[0], curvatures[1]
+
+
+def straighten(
+    target: Target, normal: Params, degree: int, key: Array, out_of_time: Callable[[], bool]
+) -> tuple[Warp, float, CountedTarget]:
+    """A warp with one layer more than `target` has, fitted from the Normal `normal` (`loc`, `factor`) on; how many nats
+    it gains, less twice its error; and what that took."""
+    warp = target.warp if isinstance(target, Warped) else None
+    count = CountedTarget(target)
+    model = CountedTarget(target)
+    order = _order(model, normal, jax.random.fold_in(key, 0))
+    count.add(model)
+    layer = warps.identity(normal["loc"], _root(normal, order), degree)
+    n_features = polynomials.n_monomials(layer.loc.size, degree)
+    pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2), MAX_PAIRS) / BLOCK)
+    full = 1.0 / (1.0 + n_features / (2.0 * pairs))  # the quickest that products of as many features allow
+    values: list[float] = []
+    errors: list[float] = []
+    best, averaged = layer, 0
+    for i in range(1, MOST_ROUNDS + MOST_AVERAGED + 1):
+        model = CountedTarget(target.original.through(warps.append(warp, layer)))
+        sums = _sums(model, degree, pairs, jax.random.fold_in(key, i))
+        count.add(model)
+        mean, error = _elbo(sums, 2 * pairs)
+        if values and not mean > max(values) - WORSE * math.hypot(error, errors[int(np.argmax(values))]):
+            layer, full = best, 0.5 * full
+            continue
+        if averaged or (len(values) > 1 and mean - values[-2] < 2.0 * error) or i > MOST_ROUNDS:
+            averaged += 1
+        values.append(mean)
+        errors.append(error)
+        best = layer
+        step, size = _newton(sums, degree)
+        beta = min(full / max(averaged, 1), math.sqrt(TRUST / size)) if size > 0 else 0.0
+        layer = _moved(layer, step, beta)
+        n_coefficients = n_features * layer.loc.size / (degree + 1)
+        noise = 0.5 * n_coefficients * float(np.mean(sums.squares)) / (2 * pairs) ** 2 / (degree + 1)
+        enough = max(NOISE_SHARE * 0.5 * error**2 * 2 * pairs, LEAST_NOISE)
+        if (averaged and noise / averaged < enough) or averaged >= MOST_AVERAGED or out_of_time():
+            break
+    gain = np.mean(values[-3:]) - values[0] - 2.0 * math.hypot(errors[0], errors[-1]) if values else -np.inf
+    return warps.append(warp, layer), float(gain), count
+
+
+def _elbo(sums: Sums, n: int) -> tuple[float, float]:
+    if sums.usable < n:
+        return -np.inf, np.inf
+    mean = float(sums.residual) / n
+    return mean, math.sqrt(max(float(sums.residual_squared) / n - mean**2, 0.0) / n)
+
+
+def _order(model: CountedTarget, normal: Params, key: Array) -> np.ndarray:
+    """The coordinates, first those that set the scale of others: E[G_i u_i u_j], G = ∇R in whitened units, is how the
+    width along i changes with j. A funnel's neck comes before its mouth."""
+    root, dim = np.asarray(normal["factor"]), normal["loc"].size
+    noise = host_generator(key).standard_normal((max(2 * MIN_PAIRS, 4 * dim), dim))
+    values, gradients = model(normal["loc"] + noise @ root.T)
+    usable = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+    slope = np.where(usable[:, None], gradients @ root + noise, 0.0)
+    drives = (slope * noise).T @ noise / len(noise)
+    np.fill_diagonal(drives, 0.0)
+    return np.argsort(-np.sum(drives**2, axis=0))
+
+
+def _root(normal: Params, order: np.ndarray) -> Float[np.ndarray, "dim dim"]:
+    """A root of the covariance, lower triangular when its rows are in this order."""
+    covariance = normal["factor"] @ normal["factor"].T
+    root = np.zeros_like(covariance)
+    root[order] = np.linalg.cholesky(covariance[np.ix_(order, order)])
+    return root
+
+
+def _sums(model: CountedTarget, degree: int, pairs: int, key: Array) -> Sums:
+    rng = host_generator(key)
+    total: Sums | None = None
+    for _ in range(pairs // BLOCK):
+        noise = rng.standard_normal((BLOCK, model.target.dim))
+        noise = np.concatenate([noise, -noise])
+        total = _add(total, noise, *model(noise), degree)
+    assert total is not None
+    return total
+
+
+@counted_jit(static_argnums=4)
+def _add(total: Sums | None, noise: Array, values: Array, gradients: Array, degree: int) -> Sums:
+    usable = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), axis=1)
+    slope = jnp.where(usable[:, None], gradients + noise, 0.0)
+    residual = jnp.where(usable, values + jnp.sum(0.5 * (noise**2 + math.log(2.0 * math.pi)), axis=1), 0.0)
+    features = jax.vmap(lambda u: polynomials.monomials(u, degree - 1))(noise)
+    by_coordinate = (slope[:, :, None] * noise[:, None, :]).reshape(noise.shape[0], -1)
+    level, along, *_ = _own_terms()
+    root = jnp.sqrt(1.0 + noise**2)
+    sums = Sums(
+        jnp.sum(slope, axis=0),
+        (by_coordinate.T @ features).reshape(noise.shape[1], noise.shape[1], -1),
+        jnp.sum(slope * (root - level), axis=0),
+        jnp.sum(slope * (jnp.arcsinh(noise) * root - along * noise), axis=0),
+        jnp.sum(slope**2, axis=0), jnp.sum(residual), jnp.sum(residual**2), jnp.sum(usable, dtype=noise.dtype),
+    )  # fmt: skip
+    return sums if total is None else jax.tree.map(jnp.add, total, sums)
+
+
+def _newton(sums: Sums, degree: int) -> tuple[dict[str, np.ndarray], float]:
+    """The change of every coefficient, those of polynomials in terms of Hermite's; and the nats that it moves."""
+    dim, n = sums.gradient.size, float(sums.usable)
+    where = cumulants(dim, degree)
+    listed = polynomials.to_list(np.asarray(sums.gradient), np.asarray(sums.products), degree)
+    products = (polynomials.hermite(dim, degree) @ listed.T).T / n
+    t = np.sum(where.shares * products[where.rows, where.places], axis=0)
+    level, along, skew_curvature, tail_curvature = _own_terms()
+    skew, tail = np.asarray(sums.skew) / n / skew_curvature, np.asarray(sums.tail) / n / tail_curvature
+    shift, log_scale = (
+        np.zeros((dim, polynomials.n_monomials(dim, degree))),
+        np.zeros((dim, polynomials.n_monomials(dim, degree - 1))),
+    )
+    which, row, place, factor = where.shift
+    shift[row, place] = t[which] * factor
+    which, row, place, factor = where.log_scale
+    log_scale[row, place] = 0.5 * t[which] * factor
+    size = 0.5 * (np.sum(shift**2) + 2.0 * np.sum(log_scale**2))
+    size += 0.5 * (skew_curvature * np.sum(skew**2) + tail_curvature * np.sum(tail**2))
+    shift[:, 0] -= level * skew
+    log_scale[:, 0] -= along * tail
+    return {"shift": shift, "log_scale": log_scale, "skew": skew, "tail": tail}, float(size)
+
+
+def _moved(layer: Layer, step: dict[str, np.ndarray], beta: float) -> Layer:
+    dim = layer.loc.size
+
+    def moved(name: str) -> Polynomial:
+        old: Polynomial = getattr(layer, name)
+        by = polynomials.from_list((polynomials.hermite(dim, old.degree).T @ (beta * step[name]).T).T, old.degree)
+        return replace(old, constant=old.constant + by.constant, slopes=old.slopes + by.slopes)
+
+    return replace(
+        layer,
+        shift=moved("shift"),
+        log_scale=moved("log_scale"),
+        skew=layer.skew + beta * step["skew"],
+        tail=layer.tail + beta * step["tail"],
+    )
