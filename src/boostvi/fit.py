@@ -275,8 +275,8 @@ def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
         return "max-steps"
     if recipe.max_components is not None and row["n_active"] >= recipe.max_components:
         return "max-components"
-    if limits.max_seconds is not None and seconds >= limits.max_seconds:
-        return "max-seconds"
+    if limits.max_seconds is not None and seconds + row["seconds_subproblem"] >= limits.max_seconds:
+        return "max-seconds"  # the next search would end after it
     if limits.max_evals is not None and run.evals >= limits.max_evals:
         return "max-evals"
     if recipe.patience is not None and _stalled(run.history, recipe.patience):
@@ -386,7 +386,7 @@ def _furthest(found: Run, resumed: Run | None, plan: Recipe, seed: int, target: 
 def _same_target(run: Run, target: Target) -> bool:
     """Whether ln p is what it was, at the draws of the table; or, where a refinement left none, whether the last step's
     fresh draws give the same ELBO."""
-    stored = run.state.table
+    stored, target = run.state.table, target.through(run.state.mixture.warp)
     filled = np.flatnonzero(stored.filled)
     if filled.size:
         known = np.asarray(stored.log_target[int(filled[0])])

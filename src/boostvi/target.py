@@ -266,6 +266,16 @@ def values_and_gradients(target: Target, z: Any) -> tuple[np.ndarray, np.ndarray
     return in_tiles(lambda rows: _tile(target, rows), np.asarray(z, dtype=np.float64), target.tile)
 
 
+def to_own(target: Target, u: np.ndarray) -> np.ndarray:
+    """Points as the target behind a warp has them."""
+    return target.warp.to_z(u)[0] if isinstance(target, Warped) else u
+
+
+def from_own(target: Target, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The way back, and ln |det ∂z/∂u|."""
+    return target.warp.to_u(z) if isinstance(target, Warped) else (z, np.zeros(len(z)))
+
+
 def _plus(values: np.ndarray, log_det: np.ndarray) -> np.ndarray:
     """ln p of u; far out, where a warp overflows, there is no mass."""
     with np.errstate(invalid="ignore"):
@@ -360,7 +370,7 @@ def _starting_points(target: Target, key: Array) -> Array:
 def starting_points(target: Target, key: Array) -> np.ndarray:
     """Dispersed starting points, as `init` draws them."""
     if isinstance(target, Warped):
-        return target.warp.to_u(starting_points(target.target, key))[0]
+        return from_own(target, starting_points(target.target, key))[0]
     return np.asarray(_starting_points(target, key))
 
 

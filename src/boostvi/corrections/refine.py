@@ -30,7 +30,7 @@ NARROWER = 0.85
 POOR = 0.1
 """Components are split whose weight × sd(R) is at least this fraction of the largest."""
 DRAWS_PER_DIM = 4
-STRAIGHTER = 0.3
+STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
 DEGREES = (2, 3)
 """Of the polynomials of a warp's layers, one after the other; less where there would be too many monomials."""

@@ -37,6 +37,8 @@ BLOCK = 64
 """Pairs of draws (u and −u) whose products are summed at once: their monomials must fit into a cache."""
 MIN_PAIRS = 512
 MAX_PAIRS = 2048
+CHEAP = 200_000
+"""Pairs of a round: half the number of monomials, and so many that they cost little, between these bounds."""
 TRUST = 0.5
 """Nats that one round may move the approximation."""
 MOST_ROUNDS = 12
@@ -136,34 +138,44 @@ def straighten(
     count.add(model)
     layer = warps.identity(normal["loc"], _root(normal, order), degree)
     n_features = polynomials.n_monomials(layer.loc.size, degree)
-    pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2), MAX_PAIRS) / BLOCK)
-    full = 1.0 / (1.0 + n_features / (2.0 * pairs))  # the quickest that products of as many features allow
-    values: list[float] = []
+    pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2, CHEAP / n_features), MAX_PAIRS) / BLOCK)
+    full = 1.0 / (1.0 + n_features / (2.0 * pairs))  # the quickest that products with so many features allow
+    elbos: list[float] = []
     errors: list[float] = []
     best, averaged = layer, 0
     for i in range(1, MOST_ROUNDS + MOST_AVERAGED + 1):
         model = CountedTarget(target.original.through(warps.append(warp, layer)))
         sums = _sums(model, degree, pairs, jax.random.fold_in(key, i))
         count.add(model)
-        mean, error = _elbo(sums, 2 * pairs)
-        if values and not mean > max(values) - WORSE * math.hypot(error, errors[int(np.argmax(values))]):
+        elbo, error = _elbo(sums, 2 * pairs)
+        if not elbos and not np.isfinite(elbo):
+            break  # the model is not finite where the Normal goes
+        if elbos and not elbo > max(elbos) - WORSE * math.hypot(error, errors[int(np.argmax(elbos))]):
             layer, full = best, 0.5 * full
             continue
-        if averaged or (len(values) > 1 and mean - values[-2] < 2.0 * error) or i > MOST_ROUNDS:
+        if averaged or i > MOST_ROUNDS or (len(elbos) > 1 and elbo - elbos[-2] < 2.0 * error):
             averaged += 1
-        values.append(mean)
+        elbos.append(elbo)
         errors.append(error)
         best = layer
+        if out_of_time() or averaged > MOST_AVERAGED:
+            break
         step, size = _newton(sums, degree)
         beta = min(full / max(averaged, 1), math.sqrt(TRUST / size)) if size > 0 else 0.0
         layer = _moved(layer, step, beta)
-        n_coefficients = n_features * layer.loc.size / (degree + 1)
-        noise = 0.5 * n_coefficients * float(np.mean(sums.squares)) / (2 * pairs) ** 2 / (degree + 1)
-        enough = max(NOISE_SHARE * 0.5 * error**2 * 2 * pairs, LEAST_NOISE)
-        if (averaged and noise / averaged < enough) or averaged >= MOST_AVERAGED or out_of_time():
+        if averaged and _noise(sums, degree) / averaged < max(NOISE_SHARE * pairs * error**2, LEAST_NOISE):
+            best = layer
             break
-    gain = np.mean(values[-3:]) - values[0] - 2.0 * math.hypot(errors[0], errors[-1]) if values else -np.inf
-    return warps.append(warp, layer), float(gain), count
+    gain = np.mean(elbos[-3:]) - elbos[0] - 2.0 * math.hypot(errors[0], errors[-1]) if elbos else -np.inf
+    return warps.append(warp, best), float(gain), count
+
+
+def _noise(sums: Sums, degree: int) -> float:
+    """Nats that the noise of one round's coefficients costs: each is the mean of degree + 1 estimates."""
+    dim = sums.gradient.size
+    n_coefficients = dim * polynomials.n_monomials(dim, degree) / (degree + 1)
+    variance = float(np.mean(sums.squares)) / float(sums.usable) ** 2 / (degree + 1)
+    return 0.5 * n_coefficients * variance
 
 
 def _elbo(sums: Sums, n: int) -> tuple[float, float]:
@@ -212,11 +224,13 @@ def _add(total: Sums | None, noise: Array, values: Array, gradients: Array, degr
     residual = jnp.where(usable, values + jnp.sum(0.5 * (noise**2 + math.log(2.0 * math.pi)), axis=1), 0.0)
     features = jax.vmap(lambda u: polynomials.monomials(u, degree - 1))(noise)
     by_coordinate = (slope[:, :, None] * noise[:, None, :]).reshape(noise.shape[0], -1)
+    # Half the precision, and twice as fast: an average of few draws has no more digits.
+    products = by_coordinate.astype(jnp.float32).T @ features.astype(jnp.float32)
     level, along, *_ = _own_terms()
     root = jnp.sqrt(1.0 + noise**2)
     sums = Sums(
         jnp.sum(slope, axis=0),
-        (by_coordinate.T @ features).reshape(noise.shape[1], noise.shape[1], -1),
+        products.astype(noise.dtype).reshape(noise.shape[1], noise.shape[1], -1),
         jnp.sum(slope * (root - level), axis=0),
         jnp.sum(slope * (jnp.arcsinh(noise) * root - along * noise), axis=0),
         jnp.sum(slope**2, axis=0), jnp.sum(residual), jnp.sum(residual**2), jnp.sum(usable, dtype=noise.dtype),

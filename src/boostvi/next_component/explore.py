@@ -18,7 +18,7 @@ from boostvi.mixture import Mixture
 from boostvi.next_component.base import NextComponent, Proposal
 from boostvi.next_component.climb import climb
 from boostvi.next_component.local import CountedTarget, distinct, draws_of, local_vi, modes_at, take, wide_points
-from boostvi.target import Target, Warped, starting_points
+from boostvi.target import Target, from_own, starting_points, to_own
 
 SCREENED = 8
 """Points evaluated per climb."""
@@ -61,7 +61,8 @@ class Explore(NextComponent):
 
     def __call__(self, target, mixture, table, t, key):
         step = int(t)
-        often = step & (step - 1) == 0  # all starts at steps 1, 2, 4, 8, …; fewer between
+        # All starts at steps 1, 2, 4, 8, …; fewer between, and for what was alone after a search and then straightened.
+        often = step & (step - 1) == 0 and mixture.warp is None
         fewer = -(-self.n_starts // 4)
         found = look(target, mixture, self.n_starts if often and not target.is_costly else fewer, key)
         if often and target.is_costly and found.elbos.size:  # worth a longer look
@@ -103,7 +104,12 @@ def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -
             return values - log_q, gradients - gradient_q
 
     points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS, STRAGGLERS)
-    points, values = climb(model, points, MAX_ITERATIONS, STRAGGLERS)
+    # ln p is climbed in its own coordinates: what a warp makes of it far out is no landscape to climb in.
+    own = CountedTarget(target.original)
+    points, values = climb(own, to_own(target, points), MAX_ITERATIONS, STRAGGLERS)
+    model.add(own)
+    points, log_det = from_own(target, points)
+    values = values + log_det
     missed = np.isfinite(values)
     log_q, _ = natural_gradient.log_q_and_gradient(mixture, points[missed])
     missed[missed] &= values[missed] - log_q > max(elbo + UNCOVERED, highest)
@@ -151,7 +157,7 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
     """Prior draws, wide draws around the origin, and draws from the inflated mixture: as a whole, and one by one."""
     prior = starting_points(target, key)
     each = (n - prior.shape[0]) // 3
-    wide = _as_u(target, wide_points(rng, each, target.dim))
+    wide, _ = from_own(target, wide_points(rng, each, target.dim))
     weights = np.asarray(mixture.weights)
     loc, factor = np.asarray(mixture.params["loc"]), np.asarray(mixture.params["factor"])
     mean = weights @ loc
@@ -165,11 +171,6 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
         "nij,nj->ni", factor[slots[1]], rng.standard_normal((each, target.dim))
     )
     return np.concatenate([prior, wide, whole, one])
-
-
-def _as_u(target: Target, points: np.ndarray) -> np.ndarray:
-    """Points where the target's own coordinates are, seen through its warp."""
-    return target.warp.to_u(points)[0] if isinstance(target, Warped) else points
 
 
 def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float, float]:

@@ -1,0 +1,308 @@
+"""Warps: exact densities whatever the coefficients; cumulants; and what a straightened fit is for everybody else."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import zipfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.special import gammaln
+from jax.scipy.stats import norm
+
+import boostvi as bv
+from boostvi import polynomials
+from boostvi import warp as warps
+from boostvi._jit import new_key
+from boostvi._struct import replace
+from boostvi.corrections.straighten import cumulants, straighten
+from boostvi.polynomials import Polynomial
+from boostvi.snapshot import snapshot
+from boostvi.storage.archive import StorageError
+from boostvi.target import log_densities, values_and_gradients
+from boostvi.warp import Layer, Warp
+
+SHAPES = ((1, 2), (3, 2), (5, 3))
+
+
+def random_polynomial(rng, dim: int, degree: int, size: float) -> Polynomial:
+    listed = polynomials.exponents(dim, degree)
+    before = listed[:, 0] < np.arange(dim)[:, None]
+    coefficients = size / math.sqrt(len(listed)) * rng.standard_normal((dim, len(listed))) * before
+    return polynomials.from_list((polynomials.hermite(dim, degree).T @ coefficients.T).T, degree)
+
+
+def random_layer(rng, dim: int, degree: int, size: float = 0.4) -> Layer:
+    layer = warps.identity(rng.standard_normal(dim), np.eye(dim) + 0.2 * rng.standard_normal((dim, dim)), degree)
+    return replace(
+        layer,
+        shift=random_polynomial(rng, dim, degree, size),
+        log_scale=random_polynomial(rng, dim, degree - 1, size),
+        skew=size / 2 * rng.standard_normal(dim),
+        tail=size / 4 * rng.standard_normal(dim),
+    )
+
+
+def random_warp(dim: int, degree: int, seed: int = 0) -> Warp:
+    rng = np.random.default_rng(seed)
+    return warps.append(warps.append(None, random_layer(rng, dim, 2)), random_layer(rng, dim, degree))
+
+
+def partial_derivative(function, c: int):
+    return lambda u: jax.grad(function)(u)[c]
+
+
+@pytest.mark.usefixtures("x64")
+class TestPolynomials:
+    @pytest.mark.parametrize(("dim", "degree"), [(1, 3), (3, 1), (3, 2), (4, 3)])
+    def test_monomials_are_listed_by_their_last_coordinate(self, dim, degree):
+        listed = polynomials.exponents(dim, degree)
+        assert len(listed) == polynomials.n_monomials(dim, degree) == len({tuple(row) for row in listed})
+        assert (np.diff(listed[:, 0]) >= 0).all()
+        np.testing.assert_array_equal(polynomials.place_of(listed), np.arange(len(listed)))
+        u = np.random.default_rng(0).standard_normal(dim)
+        direct = [np.prod([u[c] for c in row if c >= 0]) for row in listed]
+        np.testing.assert_allclose(polynomials.monomials(u, degree), direct, rtol=1e-12)
+
+    def test_hermite_polynomials_are_orthonormal(self):
+        """Exactly, by quadrature."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(8)
+        weights = weights / weights.sum()
+        grid = np.array(list(itertools.product(nodes, nodes)))
+        share = np.prod(list(itertools.product(weights, weights)), axis=1)
+        values = jax.vmap(lambda u: polynomials.monomials(u, 3))(grid)
+        orthonormal = polynomials.hermite(2, 3) @ np.asarray(values).T
+        np.testing.assert_allclose((orthonormal * share) @ orthonormal.T, np.eye(10), atol=1e-10)
+
+    @pytest.mark.parametrize(("dim", "degree"), SHAPES)
+    def test_row_i_sees_the_coordinates_before_i(self, dim, degree):
+        polynomial = random_polynomial(np.random.default_rng(1), dim, degree, 1.0)
+        jacobian = np.asarray(jax.jacfwd(polynomial)(np.linspace(-1.0, 1.0, dim)))
+        assert (np.triu(jacobian) == 0).all()
+        assert dim == 1 or (np.abs(np.diagonal(jacobian, -1)) > 0).all()
+
+    def test_lists_and_polynomials_are_the_same(self):
+        coefficients = np.random.default_rng(2).standard_normal((4, polynomials.n_monomials(4, 3)))
+        polynomial = polynomials.from_list(coefficients, 3)
+        np.testing.assert_array_equal(polynomials.to_list(polynomial.constant, polynomial.slopes, 3), coefficients)
+
+    def test_cumulants_of_a_polynomial(self):
+        """E[∂^α R] of a polynomial R by quadrature: every pair (r, β) gives the same, and so does their mean."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(10)
+        grid = np.array(list(itertools.product(nodes, nodes)))
+        share = np.prod(list(itertools.product(weights, weights)), axis=1)
+        share /= share.sum()
+        R = lambda u: 0.3 * u[0] ** 3 + 0.5 * u[0] ** 2 * u[1] - 0.2 * u[1] ** 4 + u[0] * u[1]  # noqa: E731
+        gradients = np.asarray(jax.vmap(jax.grad(R))(grid))
+        features = np.asarray(jax.vmap(lambda u: polynomials.monomials(u, 3))(grid))
+        products = (polynomials.hermite(2, 3) @ (features * share[:, None]).T @ gradients).T
+        where = cumulants(2, 3)
+        found = np.sum(where.shares * products[where.rows, where.places], axis=0)
+        alphas = polynomials.exponents(2, 4)[1:]
+        for alpha, t in zip(alphas, found, strict=True):
+            derivative = functools.reduce(partial_derivative, alpha[alpha >= 0].tolist(), R)
+            assert t == pytest.approx(float(share @ jax.vmap(derivative)(grid)), abs=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+class TestWarp:
+    @pytest.mark.parametrize(("dim", "degree"), SHAPES)
+    def test_the_volume_is_that_of_the_jacobian(self, dim, degree):
+        warp, u = random_warp(dim, degree), np.random.default_rng(3).standard_normal((20, dim))
+        _, log_det = warp.to_z(u)
+        jacobian = jax.vmap(jax.jacfwd(lambda one: warp.forward(one)[0]))(u)
+        np.testing.assert_allclose(np.linalg.slogdet(jacobian)[1], log_det, atol=1e-9)
+
+    @pytest.mark.parametrize(("dim", "degree"), SHAPES)
+    def test_there_and_back(self, dim, degree):
+        warp, u = random_warp(dim, degree), np.random.default_rng(4).standard_normal((200, dim))
+        z, log_det = warp.to_z(u)
+        back, log_det_back = warp.to_u(z)
+        np.testing.assert_allclose(back, u, atol=1e-6)
+        np.testing.assert_allclose(log_det_back, log_det, atol=1e-6)
+        np.testing.assert_allclose(jax.vmap(warp.backward)(z[:20]), u[:20], atol=1e-6)
+
+    def test_far_out_nothing_breaks(self):
+        u, log_det = random_warp(5, 3).to_u(np.full((3, 5), 1e200))
+        assert np.isfinite(u).all()
+        assert np.isfinite(log_det).all()
+
+    def test_a_target_seen_through_it(self):
+        warp = random_warp(5, 3)
+        target = bv.Target(lambda z: -jnp.sum(jnp.cosh(z)) + z[0] * z[1], 5)
+        u = np.random.default_rng(5).standard_normal((40, 5))
+        values, gradients = values_and_gradients(target.through(warp), u)
+        direct = jax.vmap(jax.value_and_grad(target.through(warp).log_density))(u)
+        np.testing.assert_allclose(values, direct[0], rtol=1e-9)
+        np.testing.assert_allclose(gradients, direct[1], rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(log_densities(target.through(warp), u), values, rtol=1e-12)
+        assert target.through(None) is target
+        assert target.through(warp).original is target
+
+    def test_straightening_finds_a_warped_normal(self):
+        """A target that is itself the image of a Normal: next to nothing is left."""
+        layer = random_layer(np.random.default_rng(6), 4, 2, size=0.25)
+        warp = warps.append(None, replace(layer, tail=np.zeros(4)))
+
+        def log_density(z):
+            u = warp.backward(z)
+            return jnp.sum(norm.logpdf(u)) - warp.forward(u)[1]
+
+        target = bv.Target(log_density, 4)
+        start = {"loc": np.asarray(layer.loc), "factor": np.asarray(layer.factor)}
+        found, gain, count = straighten(target, start, 2, new_key(0), lambda: False)
+        u = np.random.default_rng(7).standard_normal((4000, 4))
+        ratios = log_densities(target.through(found), u) - norm.logpdf(u).sum(axis=1)
+        plain = log_densities(target, start["loc"] + u @ start["factor"].T)
+        plain = plain + np.linalg.slogdet(start["factor"])[1] - norm.logpdf(u).sum(axis=1)
+        se = ratios.std() / math.sqrt(len(u))
+        assert -ratios.mean() < 0.01 + 3.0 * se
+        assert gain < ratios.mean() - plain.mean() + 3.0 * plain.std() / math.sqrt(len(u))
+        assert gain > 0.5 * (ratios.mean() - plain.mean())
+        assert count.evals > 4000
+
+    def test_a_model_that_is_not_finite_gains_nothing(self):
+        target = bv.Target(lambda z: jnp.where(z[0] > 0, jnp.sum(norm.logpdf(z)), -jnp.inf), 2)
+        normal = {"loc": np.zeros(2), "factor": np.eye(2)}
+        assert straighten(target, normal, 2, new_key(0), lambda: False)[1] == -np.inf
+
+
+MIXING = np.array([[1.0, 0.0, 0.0], [0.6, 1.0, 0.0], [-0.4, 0.3, 0.5]])
+SHAPE = 1.5
+
+
+def skewed() -> bv.Target:
+    """Three logarithms of Gamma variables, mixed: one skewed mode, log Z = 0."""
+    inverse = np.linalg.inv(MIXING)
+    constant = -3.0 * gammaln(SHAPE) - np.linalg.slogdet(MIXING)[1]
+
+    def log_density(z):
+        x = z @ inverse.T
+        return jnp.sum(SHAPE * x - jnp.exp(x)) + constant
+
+    return bv.Target(log_density, 3)
+
+
+def exact_draws(n: int) -> np.ndarray:
+    return np.log(np.random.default_rng(8).gamma(SHAPE, size=(n, 3))) @ MIXING.T
+
+
+@pytest.fixture(scope="module")
+def target() -> bv.Target:
+    with jax.enable_x64(True):
+        return skewed()
+
+
+@pytest.fixture(scope="module")
+def result(target) -> bv.Result:
+    return bv.fit(target, seed=0, progress=False)
+
+
+class TestFit:
+    def test_one_component_is_straightened(self, result):
+        assert result.mixture.warp is not None
+        assert result.mixture.n_active < 10
+        assert result.verdict == "good"
+        assert -result.elbo < 0.01 + 3.0 * result.elbo_se
+        assert result.history["n_params"][-1] > result.history["n_params"][0]
+
+    def test_log_prob_is_normalised_and_traceable(self, result, x64):
+        """E_p[q/p] = 1 for exact draws of p, within three standard errors; traced and concrete values agree."""
+        z = exact_draws(4000)
+        log_q = result.mixture.log_prob(z)
+        ratio = np.exp(log_q - log_densities(result.target, z))
+        assert ratio.mean() == pytest.approx(1.0, abs=3.0 * ratio.std() / math.sqrt(len(z)))
+        some = z[:10].reshape(2, 5, 3)
+        np.testing.assert_allclose(jax.jit(result.mixture.log_prob)(some), log_q[:10].reshape(2, 5), rtol=1e-8)
+        gradient = jax.grad(result.mixture.log_prob)(z[0])
+        step = 1e-5 * np.eye(3)
+        differences = (result.mixture.log_prob(z[0] + step) - result.mixture.log_prob(z[0] - step)) / 2e-5
+        np.testing.assert_allclose(gradient, differences, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("importance", [False, True])
+    def test_draws_have_the_right_moments(self, result, importance):
+        n = 4000
+        found, exact = result.sample(n, seed=1, importance=importance), exact_draws(100_000)
+        sd = exact.std(axis=0)
+        # Resampled draws repeat, and the mixture itself may be off by √(2·KL) of a standard deviation.
+        error = 4.0 / math.sqrt(n) * (1.5 if importance else 1.0) + math.sqrt(2.0 * 0.005)
+        assert (np.abs(found.mean(axis=0) - exact.mean(axis=0)) / sd < error).all()
+        assert (np.abs(found.std(axis=0) / sd - 1.0) < error).all()
+
+    def test_components_and_centres_are_in_the_targets_space(self, result):
+        z = result.mixture.sample(50, seed=2)
+        shares = np.log(result.mixture.weights) + result.mixture.component_log_probs(z)
+        np.testing.assert_allclose(np.logaddexp.reduce(shares, axis=1), result.mixture.log_prob(z), rtol=1e-9)
+        assert set(result.mixture.components_of(z)) <= set(range(result.mixture.n_active))
+        centre, exact = np.asarray(result.mixture.weights) @ result.mixture.centres, exact_draws(10_000)
+        assert (np.abs(centre - exact.mean(axis=0)) < exact.std(axis=0)).all()
+        (mode,) = result.modes
+        assert (np.abs(mode.location - exact.mean(axis=0)) < exact.std(axis=0)).all()
+
+    def test_a_picture_of_it(self, result):
+        step = bv.Step(result.best_step, result.mixture, dict(result.history.rows[-1]), result.history)
+        taken, exact = snapshot(step), exact_draws(100_000)
+        assert (taken.sd < 1.2 * exact.std(axis=0)).all()
+        np.testing.assert_allclose(taken.draws.mean(axis=0), exact.mean(axis=0), atol=0.5)
+
+    def test_saved_and_loaded(self, target, result, tmp_path):
+        result.save(tmp_path / "run.bvi")
+        loaded = bv.load(tmp_path / "run.bvi", target=target)
+        z = result.mixture.sample(20, seed=3)
+        np.testing.assert_array_equal(loaded.mixture.sample(20, seed=3), z)
+        np.testing.assert_array_equal(loaded.mixture.log_prob(z), result.mixture.log_prob(z))
+        assert loaded.verdict == result.verdict
+
+    def test_a_run_goes_on_as_if_it_had_not_stopped(self, target, result):
+        part = bv.fit(target, seed=0, max_steps=1, progress=False)
+        more = bv.fit(target, resume=part, max_steps=50, progress=False)
+        assert more.history["elbo"].tolist() == result.history["elbo"].tolist()
+
+    @pytest.mark.parametrize("degrees", [[], [1], [99], "2", [2] * 9])
+    def test_a_strange_file_is_refused(self, result, tmp_path, degrees):
+        file = tmp_path / "run.bvi"
+        result.save(file)
+        with zipfile.ZipFile(file) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        (name,) = (name for name in members if name.endswith(".json"))
+        manifest = json.loads(members[name])
+        manifest["state"]["warp"] = degrees
+        members[name] = json.dumps(manifest).encode()
+        with zipfile.ZipFile(file, "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
+        with pytest.raises(StorageError, match="cannot load"):
+            bv.load(file)
+
+    def test_a_given_family_is_not_warped(self, target):
+        given = bv.fit(target, family="full-rank-normal", max_steps=2, seed=0, progress=False)
+        assert given.mixture.warp is None
+
+    def test_several_modes_are_not_warped(self, bimodal):
+        assert bv.fit(bimodal, seed=0, max_steps=2, progress=False).mixture.warp is None
+
+
+def test_a_model_with_a_warp_gives_a_guide():
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import Predictive
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(1.5, 1.0))
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        numpyro.sample("y", dist.Normal(rate, scale + 0.5), obs=y)
+
+    result = bv.fit(bv.from_numpyro(model, jnp.array([0.6, 1.1])), seed=0, max_steps=2, progress=False)
+    assert result.mixture.warp is not None
+    n = 2000
+    ours = result.sample(n, seed=1)["rate"]
+    theirs = Predictive(result.guide, params=result.guide.params, num_samples=n)(jax.random.key(0), None)["rate"]
+    error = 4.0 * math.sqrt(2.0 / n)
+    assert np.mean(theirs) == pytest.approx(ours.mean(), abs=error * ours.std())
+    assert dataclasses.is_dataclass(result.mixture.warp)
