@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import boostvi as bv
-from boostvi.reproduce import batch, logistic, methods, select
+from boostvi.reproduce import batch, logistic, methods, programs, select
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce.data import Data
 from boostvi.reproduce.experiments import Size
@@ -89,7 +89,7 @@ def cross_validate_auto(data: Data, intercept: bool = False) -> dict[str, float]
     train_ll = []
     for k in range(int(data.fold.max()) + 1):
         with jax.enable_x64(True):
-            target = batch._target_of(problem.target, problem.axes, k)
+            target = programs.target_of(problem.target, problem.axes, k)
         result = bv.fit(target, seed=k, progress=False)
         measured = _measured(problem, target, result.mixture.sample(DRAWS, seed=k))
         train_ll.append(problem.summarise(measured, k)["train_ll"])

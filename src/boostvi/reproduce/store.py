@@ -1,4 +1,4 @@
-"""The record of a sweep: one SQLite file, one row per run and step, one transaction per finished run."""
+"""The record of a sweep: one SQLite file, one row per run and step, one transaction per finished batch of runs."""
 
 from __future__ import annotations
 
@@ -47,10 +47,6 @@ class Store:
 
     def finished(self) -> set[tuple[str, str, int]]:
         return set(self.connection.execute("SELECT method, config, seed FROM runs"))
-
-    def add(self, method: str, config: Mapping[str, float], seed: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A finished run, in a transaction of its own."""
-        self.add_all([(method, config, seed, rows)])
 
     def add_all(self, runs: Sequence[tuple[str, Mapping[str, float], int, Sequence[Mapping[str, Any]]]]) -> None:
         """Several runs in one transaction: all of them, or none."""
