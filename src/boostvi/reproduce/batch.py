@@ -17,12 +17,13 @@ from itertools import groupby
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from boostvi import diagnostics
 from boostvi._jit import float64
 from boostvi._struct import replace
-from boostvi.boosting import Parts, State
+from boostvi.boosting import Info, Parts, State
 from boostvi.directions.base import Kind
 from boostvi.families.base import Family
 from boostvi.reproduce import programs
@@ -74,6 +75,8 @@ class Shared:
 
 
 Row = dict[str, Any]
+Infos = dict[int, tuple[Info, Any]]
+"""Of every run: what its step did, and the evaluations that it took with its subproblem."""
 
 
 @float64
@@ -123,12 +126,13 @@ def _padded(items: list[Any], widths: Sequence[int]) -> Iterator[tuple[list[Any]
         yield piece + [piece[-1]] * (width - len(piece)), len(piece)
 
 
-def _first(problem: Problem, first: Any, seeds: Sequence[int], settings: Settings) -> tuple[list[Shared], dict]:
+def _first(problem: Problem, first: Any, seeds: Sequence[int], settings: Settings) -> tuple[list[Shared], Infos]:
     groups: dict[Any, list[int]] = {}
     for i, seed in enumerate(seeds):
         groups.setdefault(seed if problem.axes is None else (seed, i), []).append(i)
     capacity, target, axes = min(FIRST_CAPACITY, settings.steps + 1), problem.target, problem.axes
-    shared, infos = [], {}
+    shared: list[Shared] = []
+    infos: Infos = {}
     for piece, count in _padded(list(groups.values()), SEARCH_WIDTHS):
         keys = tuple(jax.random.key(seeds[runs[0]], impl=KEYS) for runs in piece)
         own = np.array([runs[0] for runs in piece])
@@ -160,14 +164,18 @@ def _next(problem: Problem, next_component: Any, shared: list[Shared]) -> tuple[
             states = tuple(one.state for one in piece)
             proposals = programs.next_components(next_component, target, axes, own, states)
             for one, proposal in zip(piece[:count], proposals, strict=False):
-                one.state, slot, evals = programs.insert(target, axes, one.runs[0], one.state, proposal)
+                bare, table = replace(one.state, table=None), one.state.table
+                mixture, table, slot, evals = programs.insert(target, axes, one.runs[0], bare, table, proposal)
+                one.state = replace(bare, mixture=mixture, table=table)
                 found.append((slot, evals))
     return shared, found
 
 
-def _move(moving: Any, rules: Any, shared: list[Shared], found: list[Any]) -> tuple[list[Shared], dict]:
-    """The states after the step. Runs stay together as long as their weights are equal to the last bit."""
-    after, infos = [], {}
+def _move(moving: Any, rules: Any, shared: list[Shared], found: list[Any]) -> tuple[list[Shared], Infos]:
+    """The states after the step, each with a table of its own. Runs stay together as long as their weights are equal to
+    the last bit."""
+    after: list[Shared] = []
+    infos: Infos = {}
     for one, (slot, evals) in zip(shared, found, strict=True):
         parted: dict[bytes, Shared] = {}
         for piece, count in _padded(one.runs, MOVE_WIDTHS):
@@ -175,8 +183,12 @@ def _move(moving: Any, rules: Any, shared: list[Shared], found: list[Any]) -> tu
             state, weights, own_rules, info = programs.move(own_parts, own_rules, one.state, slot)
             weights, own_rules, info = jax.tree.map(np.asarray, (weights, own_rules, info))
             for j, i in enumerate(piece[:count]):
-                moved = replace(state, mixture=replace(state.mixture, weights=weights[j]))
-                parted.setdefault(weights[j].tobytes(), Shared(moved, [])).runs.append(i)
+                place = weights[j].tobytes()
+                if place not in parted:
+                    table = jax.tree.map(jnp.copy, state.table) if parted else state.table
+                    mixture = replace(state.mixture, weights=weights[j])
+                    parted[place] = Shared(replace(state, mixture=mixture, table=table), [])
+                parted[place].runs.append(i)
                 own_rule, own_info = jax.tree.map(lambda leaf, j=j: leaf[j], (own_rules, info))
                 jax.tree.map(lambda leaf, new, i=i: leaf.__setitem__(i, new), rules, own_rule)
                 infos[i] = own_info, own_info.evals + evals
@@ -185,7 +197,7 @@ def _move(moving: Any, rules: Any, shared: list[Shared], found: list[Any]) -> tu
 
 
 def _rows(
-    problem: Problem, shared: list[Shared], infos: Mapping[int, Any], settings: Settings, seconds: dict[str, float]
+    problem: Problem, shared: list[Shared], infos: Infos, settings: Settings, seconds: dict[str, float]
 ) -> dict[int, Row]:
     """What one step did in every run, with the ELBO and the measures on fresh draws."""
     target, axes = problem.target, problem.axes

@@ -17,8 +17,10 @@ from boostvi.boosting import Info, Parts, State
 from boostvi.corrections import NoCorrection
 from boostvi.corrections.base import WeightCorrection
 from boostvi.families.base import Family
+from boostvi.mixture import Mixture
 from boostvi.next_component.base import Proposal
 from boostvi.step_sizes import Predefined
+from boostvi.table import Table
 from boostvi.target import Target
 
 MEASURE_EVERY = 10
@@ -107,16 +109,19 @@ def grow(state: State, capacity: int) -> State:
     return boosting.grow(state, capacity)
 
 
-@counted_jit(static_argnums=1, runs_model=True)
+@counted_jit(static_argnums=1, donate_argnums=4, runs_model=True)
 @inlined
-def insert(target: Target, axes: Axes, run: Any, state: State, proposal: Proposal) -> tuple[State, Any, Any]:
-    """The new component with its draws in the table; its slot; and the evaluations that it took in all."""
+def insert(
+    target: Target, axes: Axes, run: Any, state: State, table: Table, proposal: Proposal
+) -> tuple[Mixture, Table, Any, Any]:
+    """The mixture with the new component, the table with its draws; its slot; and the evaluations that it took in all.
+
+    The state comes without its table, which is used up: copying it would take longer than filling it.
+    """
     slot = jnp.argmax(state.mixture.weights == 0)
-    mixture, table = boosting._insert(
-        target_of(target, axes, run), state.mixture, state.table, proposal.params, slot,  # type: ignore[arg-type]
-        jax.random.fold_in(sub_keys(state.key, 5)[2], 0),
-    )  # fmt: skip
-    return replace(state, mixture=mixture, table=table), slot, proposal.evals + table.n_draws
+    key = jax.random.fold_in(sub_keys(state.key, 5)[2], 0)
+    mixture, table = boosting._insert(target_of(target, axes, run), state.mixture, table, proposal.params, slot, key)
+    return mixture, table, slot, proposal.evals + table.n_draws
 
 
 @counted_jit
@@ -130,7 +135,7 @@ def move(parts: Any, rules: Any, state: State, slot: Any) -> tuple[State, Any, A
     t, no_model = state.t + 1, None
 
     def one(direction, step_size, rule):
-        return boosting._move(direction, step_size, no_model, state.mixture, state.table, slot, rule, t, key_step)  # type: ignore[arg-type]
+        return boosting._move(direction, step_size, no_model, state.mixture, state.table, slot, rule, t, key_step)
 
     weights, rules, infos = jax.vmap(one)(direction, step_size, rules)
     if isinstance(correction, WeightCorrection):
