@@ -10,6 +10,7 @@ makes of it alone, for compositions that always find a component and correct at 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from boostvi import diagnostics
-from boostvi._jit import float64
+from boostvi import boosting, diagnostics
+from boostvi._jit import float64, sub_keys
 from boostvi._struct import replace
 from boostvi.boosting import Info, Parts, State
 from boostvi.directions.base import Kind
@@ -77,6 +78,9 @@ class Shared:
 Row = dict[str, Any]
 Infos = dict[int, tuple[Info, Any]]
 """Of every run: what its step did, and the evaluations that it took with its subproblem."""
+
+INIT = Info(int(Kind.INIT), 1.0, 1.0, *[math.nan] * 4, 0, 0, 0)  # type: ignore[call-arg, arg-type]
+"""Of the step that made q_0."""
 
 
 @float64
@@ -138,11 +142,13 @@ def _first(problem: Problem, first: Any, seeds: Sequence[int], settings: Setting
         own = np.array([runs[0] for runs in piece])
         proposals = programs.first_components(first, target, axes, problem.family, own, keys)
         for runs, key, proposal in list(zip(piece, keys, proposals, strict=True))[:count]:
-            state, info = programs.start(
-                target, axes, runs[0], problem.family, capacity, settings.n_draws, key, proposal
-            )
+            key_after, _, key_draws, _ = sub_keys(key, 4)
+            blank = boosting._blank(problem.family, target.dim, capacity, settings.n_draws)
+            mixture, table, _, evals = programs.insert(target, axes, runs[0], *blank, key_draws, proposal)
+            mixture = replace(mixture, weights=np.eye(1, capacity)[0])
+            state = State(np.int64(0), mixture, table, None, np.float64(np.inf), np.float64(np.inf), key_after)  # type: ignore[arg-type]
             shared.append(Shared(state, runs))
-            infos |= dict.fromkeys(runs, (info, info.evals))
+            infos |= dict.fromkeys(runs, (INIT, evals))
     return shared, infos
 
 
@@ -164,10 +170,12 @@ def _next(problem: Problem, next_component: Any, shared: list[Shared]) -> tuple[
             states = tuple(one.state for one in piece)
             proposals = programs.next_components(next_component, target, axes, own, states)
             for one, proposal in zip(piece[:count], proposals, strict=False):
-                bare, table = replace(one.state, table=None), one.state.table
-                mixture, table, slot, evals = programs.insert(target, axes, one.runs[0], bare, table, proposal)
-                one.state = replace(bare, mixture=mixture, table=table)
-                found.append((slot, evals))
+                state, key = one.state, jax.random.fold_in(sub_keys(one.state.key, 5)[2], 0)
+                mixture, table, *more = programs.insert(
+                    target, axes, one.runs[0], state.mixture, state.table, key, proposal
+                )
+                one.state = replace(state, mixture=mixture, table=table)
+                found.append(more)
     return shared, found
 
 

@@ -13,13 +13,11 @@ from boostvi import mixture as mixtures
 from boostvi import table as tables
 from boostvi._jit import counted_jit, inlined, sub_keys
 from boostvi._struct import replace
-from boostvi.boosting import Info, Parts, State
-from boostvi.corrections import NoCorrection
+from boostvi.boosting import Info, State
 from boostvi.corrections.base import WeightCorrection
 from boostvi.families.base import Family
 from boostvi.mixture import Mixture
 from boostvi.next_component.base import Proposal
-from boostvi.step_sizes import Predefined
 from boostvi.table import Table
 from boostvi.target import Target
 
@@ -29,16 +27,6 @@ MEASURE_EVERY = 10
 Axes = tuple[int | None, ...] | None
 """0 for the arrays of a target that have a leading axis of runs, None for the others, in the order of
 `jax.tree.leaves(target)`; None if all runs have the same data."""
-
-
-class _Untimed:
-    """A clock for traced code, where seconds mean nothing."""
-
-    def __call__(self, phase: str, function: Callable[..., Any], *args: Any) -> Any:
-        return function(*args)
-
-    def out_of_time(self) -> bool:
-        return False
 
 
 def target_of(target: Target, axes: Axes, runs: Any) -> Target:
@@ -57,7 +45,7 @@ def _each(search: Callable[..., Proposal], target: Target, axes: Axes, runs: Any
     return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(args[0])))
 
 
-@counted_jit(static_argnums=(2, 3), runs_model=True)
+@counted_jit(static_argnums=(2, 3))
 @inlined
 def first_components(first: Any, target: Target, axes: Axes, family: Family, runs: Any, keys: tuple[Any, ...]) -> Any:
     """Line 1 for several seeds."""
@@ -66,18 +54,6 @@ def first_components(first: Any, target: Target, axes: Axes, family: Family, run
         return first(target, family, sub_keys(key[0], 4)[1])
 
     return _each(search, target, axes, runs, keys)
-
-
-@counted_jit(static_argnums=(1, 3, 4, 5), runs_model=True)
-@inlined
-def start(
-    target: Target, axes: Axes, run: Any, family: Family, capacity: int, n_draws: int, key: Any, proposal: Proposal
-) -> tuple[State, Info]:
-    """q_0 from its component."""
-    parts = Parts(lambda *_: proposal, None, None, Predefined(), NoCorrection())  # type: ignore[arg-type]
-    own = target_of(target, axes, run)
-    state, info = boosting.start(parts, own, family, capacity, n_draws, key, _Untimed())  # type: ignore[arg-type]
-    return strong((replace(state, rule=None), info))
 
 
 def strong(tree: Any) -> Any:
@@ -89,7 +65,7 @@ def _is_number(leaf: Any) -> bool:
     return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-@counted_jit(static_argnums=2, runs_model=True)
+@counted_jit(static_argnums=2)
 @inlined
 def next_components(
     next_component: Any, target: Target, axes: Axes, runs: Any, states: tuple[State, ...]
@@ -109,18 +85,15 @@ def grow(state: State, capacity: int) -> State:
     return boosting.grow(state, capacity)
 
 
-@counted_jit(static_argnums=1, donate_argnums=4, runs_model=True)
+@counted_jit(static_argnums=1, donate_argnums=4)
 @inlined
 def insert(
-    target: Target, axes: Axes, run: Any, state: State, table: Table, proposal: Proposal
+    target: Target, axes: Axes, run: Any, mixture: Mixture, table: Table, key: Any, proposal: Proposal
 ) -> tuple[Mixture, Table, Any, Any]:
-    """The mixture with the new component, the table with its draws; its slot; and the evaluations that it took in all.
-
-    The state comes without its table, which is used up: copying it would take longer than filling it.
-    """
-    slot = jnp.argmax(state.mixture.weights == 0)
-    key = jax.random.fold_in(sub_keys(state.key, 5)[2], 0)
-    mixture, table = boosting._insert(target_of(target, axes, run), state.mixture, table, proposal.params, slot, key)
+    """The mixture with a component in its first free slot, the table with its draws; the slot; and the evaluations that
+    all this took. The table is used up: copying it would take longer than filling it."""
+    slot = jnp.argmax(mixture.weights == 0)
+    mixture, table = boosting._insert(target_of(target, axes, run), mixture, table, proposal.params, slot, key)
     return mixture, table, slot, proposal.evals + table.n_draws
 
 
@@ -146,7 +119,7 @@ def move(parts: Any, rules: Any, state: State, slot: Any) -> tuple[State, Any, A
     return strong((replace(state, t=t, key=key), weights, rules, infos))
 
 
-@counted_jit(static_argnums=(0, 2, 5), runs_model=True)
+@counted_jit(static_argnums=(0, 2, 5))
 @inlined
 def measure(function: Any, target: Target, axes: Axes, run: Any, state: State, n: int) -> tuple[Any, Any, Any]:
     """ln p and ln q at fresh draws, and what `function` says of some of them."""
