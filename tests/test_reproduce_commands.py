@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -117,6 +118,23 @@ def test_chemreact_with_other_data_is_refused_and_nothing_is_lost(chemreact, tmp
     assert main(arguments) == 2
     assert "other settings (data was" in capsys.readouterr().err
     assert curves(folder, "elbo", "adafw").shape == (2, 4)
+
+
+def test_an_unfinished_sweep_is_rendered_as_such(chemreact, own_file, tmp_path, capsys):
+    folder, _ = chemreact
+    shutil.copy(folder / "sweep.sqlite", tmp_path)
+    with sqlite3.connect(tmp_path / "sweep.sqlite") as db:
+        db.execute("DELETE FROM runs WHERE method = 'adafw' AND seed = 1")
+    db.close()
+    page = smoke(tmp_path, "chemreact", "--data", str(own_file), "--render")
+    assert "The sweep is not finished: 11 of 12 runs (92%)" in page
+    assert "AdaAFW 2, AdaPFW 2, AdaFW 1, Predefined 2" in page
+    with sqlite3.connect(tmp_path / "sweep.sqlite") as db:
+        db.execute("DELETE FROM runs WHERE method = 'adafw'")
+    db.close()
+    arguments = ["reproduce", "chemreact", "--smoke", "--render", "--out", str(tmp_path), "--data", str(own_file)]
+    assert main(arguments) == 2
+    assert "not every method has a finished run" in capsys.readouterr().err
 
 
 def test_kinds_are_shared_out():

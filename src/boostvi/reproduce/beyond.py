@@ -23,38 +23,47 @@ CV_ROWS = 6_000
 NUTS_ENTRIES = 600_000
 """Rows × columns up to which NUTS is run beside the fits."""
 DRAWS = 1000
-QUICK_SECONDS = 40.0
+QUICK_SECONDS = 30.0
 """Budget of `auto` in a quick look."""
 REPEATS = {"full": 3, "quick": 2}
 """Timed runs of each method, in turn: of every step's times the least counts, which other work on the machine disturbs
 least."""
 
 
-def measure(store: Store, data: Data, size: Size, mode: str, quiet: bool) -> dict[str, Any]:
-    """Each part is stored when it is finished, and not done again by a command that is given again."""
+def beside_the_sweep(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
+    """What needs no run of the sweep. Each part is stored when it is finished, and not done again by a command that is
+    given again."""
     parts: dict[str, Callable[[], Any]] = {}
     if mode != "smoke":
         parts["auto"] = partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)
         parts["timing"] = partial(timing, data, size, mode)
     if mode == "full" and data.X[data.train].size <= NUTS_ENTRIES:
         parts["nuts"] = partial(nuts, data)
-    if mode != "smoke" and len(data.y) <= CV_ROWS:
-        for method in store.methods() if mode == "full" else ("adaafw", "mixture-elbo"):
-            cell = select.best(store, method, "train_ll", ("elbo",))
-            parts[f"cv {method}"] = partial(cross_validate, data, method, cell.config, cell.step, size)
-        cell = select.best(store, "mixture-elbo", "train_ll", ("elbo",))
-        parts["cv mixture-elbo + intercept"] = partial(
-            cross_validate, data, "mixture-elbo", cell.config, cell.step, size, intercept=True
-        )
-        if mode == "full":
-            parts["cv auto"] = partial(cross_validate_auto, data)
-            parts["cv auto + intercept"] = partial(cross_validate_auto, data, intercept=True)
-    found = {}
+    _store(store, parts, quiet)
+
+
+def cross_validations(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
+    """Held-out predictions of the cells that the finished sweep selects."""
+    if mode == "smoke" or len(data.y) > CV_ROWS:
+        return
+    parts: dict[str, Callable[[], Any]] = {}
+    for method in select.methods_of(store) if mode == "full" else ("adaafw", "mixture-elbo"):
+        cell = select.best(store, method, "train_ll", ("elbo",))
+        fold_by_fold = partial(cross_validate, data, method, cell.config, cell.step, size)
+        parts[f"cv {method}"] = fold_by_fold
+        if method == "mixture-elbo":
+            parts[f"cv {method} + intercept"] = partial(fold_by_fold, intercept=True)
+    if mode == "full":
+        parts["cv auto"] = partial(cross_validate_auto, data)
+        parts["cv auto + intercept"] = partial(cross_validate_auto, data, intercept=True)
+    _store(store, parts, quiet)
+
+
+def _store(store: Store, parts: dict[str, Callable[[], Any]], quiet: bool) -> None:
     for name, part in parts.items():
         if not quiet:
             print(f"beside the sweep: {name}", file=sys.stderr, flush=True)
-        found[name] = store.result(name, part)
-    return found
+        store.result(name, part)
 
 
 def _scores(out_of_fold: dict[str, np.ndarray], data: Data) -> dict[str, float]:

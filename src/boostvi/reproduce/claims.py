@@ -42,7 +42,8 @@ def findings(store: Store, cells: dict[str, Cell], plain: dict[str, np.ndarray],
     fewest = active["adaafw"] <= min(active[n] for n in ("adafw", "predefined")) + 1e-9
     found.append(
         "Away steps keep no more components than Frank-Wolfe steps: " + verdict(fewest) + " (after the last step "
-        + ", ".join(f"{METHODS[n].label} {a:.1f}" for n, a in active.items()) + ")."
+        + ", ".join(f"{METHODS[n].label} {a:.1f}" for n, a in active.items())
+        + (f"; auto {extra['auto']['n_active']}" if "auto" in extra else "") + ")."
     )  # fmt: skip
     best_ours = max(cells[n].mean("elbo") for n in cells)
     vi = float(plain["elbo"].mean())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boostvi.cli import UsageError
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce import methods, sweep
 from boostvi.reproduce.data import Data
@@ -144,7 +145,13 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
         runs = sum(len(configs) for configs in grid.values()) * size.seeds
         done = runs - sum(len(task.seeds) for task in tasks)
         print(f"sweep: {runs} runs of {size.steps} steps, {done} of them done before")
-        sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
-        extra = beyond.measure(store, data, size, arguments.mode, arguments.quiet)
-        regression_report.fill(report, store, data, study, size, arguments.mode, extra)
+        if not arguments.render:
+            more = (store, data, arguments.mode, size, arguments.quiet)
+            beyond.beside_the_sweep(*more)
+            sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
+            beyond.cross_validations(*more)
+            done = runs
+        elif not store.methods() >= set(methods.PAPER):
+            raise UsageError("there is nothing to render yet: not every method has a finished run")
+        regression_report.fill(report, store, data, study, size, arguments.mode, done, runs)
     return report.write(argv)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from boostvi.reproduce.methods import METHODS
 from boostvi.reproduce.store import Store
 
 BOOTSTRAP = 1000
@@ -37,6 +38,12 @@ class Cell:
         return float(np.std(self.values[name], ddof=1)) if len(self.values[name]) > 1 else 0.0
 
 
+def methods_of(store: Store) -> list[str]:
+    """The methods with finished runs, in the order of our tables."""
+    there = store.methods()
+    return [name for name in METHODS if name in there]
+
+
 def cells(store: Store, method: str, columns: tuple[str, ...]) -> dict[str, dict[str, np.ndarray]]:
     """Per configuration, arrays (seeds, steps) of every column."""
     found: dict[str, dict[str, Any]] = {}
@@ -59,8 +66,4 @@ def best(store: Store, method: str, by: str, columns: tuple[str, ...], from_step
     assert chosen is not None
     _, config, step = chosen
     values = {name: array[:, step] for name, array in table[config].items()}
-    values |= {
-        f"{name}_so_far": array[:, : step + 1].sum(axis=1)
-        for name, array in table[config].items() if name.startswith("seconds")
-    }  # fmt: skip
     return Cell(json.loads(config), step, values)

@@ -167,8 +167,9 @@ def _theorem(report: Report, steps: int) -> None:
     left.set(xlabel="step t", ylabel="KL(q_t) − KL(q*)", title="Theorem 1")
     left.set_ylim(bottom=max(1e-13, min(float(p.error[p.error > 0].min()) for p in paths.values()) / 3))
     right.set(xlabel="step t", ylabel="curvature", title="Local and global curvature", yscale="log", xscale="log")
+    right.set_ylim(top=6 * paths[2.0].global_curvature)  # room for the legend above the line
     left.legend(fontsize=8)
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, loc="upper right", ncols=2)
     report.figure(
         "theorem", figure,
         "Finitely many atoms, no Monte-Carlo error: the measured error against the bound of Theorem 1 "
