@@ -33,6 +33,8 @@ from boostvi.target import Target
 
 FIRST_CAPACITY = 8
 """Slots at the start; doubled when they are filled, but never more than the steps can fill."""
+SMALL = 4
+"""Dimensions up to which free slots cost less to carry along than to compile for: all are there from the start."""
 KEYS = "threefry2x32"
 """A run's numbers must not depend on the batch it is in; XLA's own generator, vmapped, draws for all of it at once."""
 SEARCH_WIDTHS = (1, 4, 16)
@@ -134,7 +136,8 @@ def _first(problem: Problem, first: Any, seeds: Sequence[int], settings: Setting
     groups: dict[Any, list[int]] = {}
     for i, seed in enumerate(seeds):
         groups.setdefault(seed if problem.axes is None else (seed, i), []).append(i)
-    capacity, target, axes = min(FIRST_CAPACITY, settings.steps + 1), problem.target, problem.axes
+    target, axes, most = problem.target, problem.axes, settings.steps + 1
+    capacity = most if target.dim <= SMALL else min(FIRST_CAPACITY, most)
     shared: list[Shared] = []
     infos: Infos = {}
     for piece, count in _padded(list(groups.values()), SEARCH_WIDTHS):
