@@ -96,6 +96,16 @@ def test_bad_files_are_told_in_words(tmp_path, rows):
             datasets.load(path, 4)
 
 
+def test_the_kind_of_integers_is_no_other_data(tmp_path, rows):
+    """A sweep goes on with the same rows, whatever numbers name them."""
+    X, y = rows
+    prints = set()
+    for kind in (np.int32, np.int64, np.uint8):
+        np.savez(tmp_path / "kind.npz", X=X, y=y, train_index=np.arange(50, dtype=kind), test_index=np.arange(50, 60))
+        prints.add(datasets.load(tmp_path / "kind.npz").fingerprint)
+    assert len(prints) == 1
+
+
 def test_the_command_says_it_in_one_line(tmp_path, capsys):
     code = main(
         ["reproduce", "chemreact", "--smoke", "--out", str(tmp_path / "out"), "--data", str(tmp_path / "no.csv")]

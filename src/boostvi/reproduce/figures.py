@@ -61,14 +61,14 @@ def parameters(
     counts: Mapping[str, np.ndarray], labels: Mapping[str, str], reference: Mapping[str, float] | None = None
 ) -> Any:
     """Fig. 2: mean number of parameters per step; `reference` has counts that belong to no step."""
-    figure, (axes,) = new(width=6.4, height=4.2)
+    figure, (axes,) = new(width=6.4, height=4.6)
     for i, (name, values) in enumerate(counts.items()):
         axes.plot(
             values.mean(axis=0), color=COLOURS.get(name, "#7F7F7F"), ls=DASHES[i % len(DASHES)], label=labels[name]
         )
     for name, value in (reference or {}).items():
         _level(axes, name, value)
-    axes.set(xlabel="boosting step", ylabel="parameters (active components × parameters each)")
+    axes.set(xlabel="boosting step", ylabel="parameters of all active components")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
     _legend_below(figure, axes)
