@@ -73,7 +73,9 @@ def load(path: Path, columns: int | None = None, standardise: bool = True) -> Da
             f"({int((~np.isfinite(X)).any(axis=1).sum())} such rows); remove or impute them"
         )
     y = _two_classes(path, y)
-    index = {name: np.asarray(arrays[name]) for name in ("train_index", "test_index", "fold") if name in arrays}
+    index: dict[str, np.ndarray] = {
+        name: np.asarray(arrays[name]) for name in ("train_index", "test_index", "fold") if name in arrays
+    }
     _check_index(path, y, index)
     index = {name: values.astype(int) for name, values in index.items()}
     return _split(X, y, f"{path.name}: {len(X)} rows × {X.shape[1]} columns", True, index, standardise)

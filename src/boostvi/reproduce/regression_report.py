@@ -99,12 +99,15 @@ def _published_table(
                 time["step"], time["step"] + time["subproblem"], f"{seconds:.0f}" if not math.isnan(seconds) else "–",
             ]
         )  # fmt: skip
+    columns = ["Method", "selected", "step", "Train LL", "published", "difference", "Test AUROC", "published",
+               "difference", f"step-size s{steps}", "with subproblem s", "published s"]  # fmt: skip
+    title = f"{study.where}: published beside measured"
+    if not study.published:
+        kept = [i for i, name in enumerate(columns) if not name.startswith(("published", "difference"))]
+        columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+        title = "In the form of the paper's tables"
     return Table(
-        "published",
-        f"{study.where or 'The same table'}: published beside measured",
-        ["Method", "selected", "step", "Train LL", "published", "difference", "Test AUROC", "published", "difference",
-         f"step-size s{steps}", "with subproblem s", "published s"],
-        rows,
+        "published", title, columns, rows,
         [
             "Selected: the configuration and step with the best median train LL over seeds, as in the "
             "paper. Train LL: median "
