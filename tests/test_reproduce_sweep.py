@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import types
 
 import numpy as np
 import pytest
@@ -133,6 +135,15 @@ def test_ray_is_asked_for_in_words(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'boostvi\[ray\]'"):
         finish(store, ray="auto")
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_words(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"no Ray cluster answers at '{address}'"):
+            finish(store, ray=address)
 
 
 def test_progress_tells_the_time_left(capsys):

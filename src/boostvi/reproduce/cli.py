@@ -31,7 +31,10 @@ def add_parser(commands: Any) -> None:
         size.add_argument("--smoke", dest="mode", action="store_const", const="smoke", help="only to see that it runs")
         own.add_argument("--jobs", type=int, default=1, help="processes (%(default)s; one uses all cores already)")
         own.add_argument(
-            "--ray", metavar="ADDRESS", default=None, help='a Ray cluster to run on ("auto": the local one)'
+            "--ray",
+            metavar="ADDRESS",
+            default=None,
+            help='a Ray cluster to run on ("auto": the one that runs here; "local": a new one)',
         )
         own.add_argument("--quiet", action="store_true", help="no progress line")
         if name in WITH_DATA:

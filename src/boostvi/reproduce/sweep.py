@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +17,8 @@ from boostvi.cli import UsageError
 from boostvi.reproduce.store import Store, config_text
 
 Rows = list[list[dict[str, Any]]]
+ANSWER_SECONDS = 5.0
+"""For which a Ray cluster is waited."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,11 @@ def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[t
     except ImportError as error:
         raise UsageError("--ray needs the package ray: pip install 'boostvi[ray]', or use --jobs") from error
     try:
+        named = re.fullmatch(r"(?:ray://)?([^/]+):(\d+)", address)
+        if named:  # Ray itself tries for minutes
+            socket.create_connection((named[1], int(named[2])), timeout=ANSWER_SECONDS).close()
         ray.init(address=address, log_to_driver=False)
-    except ConnectionError as error:
+    except OSError as error:
         raise UsageError(f"no Ray cluster answers at {address!r}: {error}") from error
     try:
         remote = ray.remote(execute)
