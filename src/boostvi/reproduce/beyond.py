@@ -30,36 +30,34 @@ REPEATS = {"full": 3, "quick": 2}
 least."""
 
 
-def beside_the_sweep(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
-    """What needs no run of the sweep. Each part is stored when it is finished, and not done again by a command that is
-    given again."""
+def default(store: Store, data: Data, mode: str, quiet: bool) -> None:
+    """`auto`, which takes seconds or minutes: a page of a sweep in the middle has it too."""
+    if mode != "smoke":
+        _store(store, {"auto": partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)}, quiet)
+
+
+def measure(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
+    """The rest, which takes longer or needs the cells that the finished sweep selects."""
     parts: dict[str, Callable[[], Any]] = {}
     if mode != "smoke":
-        parts["auto"] = partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)
         parts["timing"] = partial(timing, data, size, mode)
     if mode == "full" and data.X[data.train].size <= NUTS_ENTRIES:
         parts["nuts"] = partial(nuts, data)
-    _store(store, parts, quiet)
-
-
-def cross_validations(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
-    """Held-out predictions of the cells that the finished sweep selects."""
-    if mode == "smoke" or len(data.y) > CV_ROWS:
-        return
-    parts: dict[str, Callable[[], Any]] = {}
-    for method in select.methods_of(store) if mode == "full" else ("adaafw", "mixture-elbo"):
-        cell = select.best(store, method, "train_ll", ("elbo",))
-        fold_by_fold = partial(cross_validate, data, method, cell.config, cell.step, size)
-        parts[f"cv {method}"] = fold_by_fold
-        if method == "mixture-elbo":
-            parts[f"cv {method} + intercept"] = partial(fold_by_fold, intercept=True)
-    if mode == "full":
-        parts["cv auto"] = partial(cross_validate_auto, data)
-        parts["cv auto + intercept"] = partial(cross_validate_auto, data, intercept=True)
+    if mode != "smoke" and len(data.y) <= CV_ROWS:
+        for method in select.methods_of(store) if mode == "full" else ("adaafw", "mixture-elbo"):
+            cell = select.best(store, method, "train_ll", ("elbo",))
+            fold_by_fold = partial(cross_validate, data, method, cell.config, cell.step, size)
+            parts[f"cv {method}"] = fold_by_fold
+            if method == "mixture-elbo":
+                parts[f"cv {method} + intercept"] = partial(fold_by_fold, intercept=True)
+        if mode == "full":
+            parts["cv auto"] = partial(cross_validate_auto, data)
+            parts["cv auto + intercept"] = partial(cross_validate_auto, data, intercept=True)
     _store(store, parts, quiet)
 
 
 def _store(store: Store, parts: dict[str, Callable[[], Any]], quiet: bool) -> None:
+    """Each part is stored when it is finished, and not done again by a command that is given again."""
     for name, part in parts.items():
         if not quiet:
             print(f"beside the sweep: {name}", file=sys.stderr, flush=True)

@@ -33,8 +33,15 @@ def findings(store: Store, cells: dict[str, Cell], plain: dict[str, np.ndarray],
             f"{verdict(difference > -2 * error)} "
             f"({difference:+.4f} ± {error:.4f}; ELBO of the selected cells {gain:+.1f} nats)."
         )
+    gave_up = {name: float(np.mean(store.curves("kind", name)[1][:, 1:] == "fallback")) for name in methods.ADAPTIVE}
+    found.append(
+        "Backtracking gave up and left the step to the fallback in "
+        + ", ".join(f"{share:.0%} ({METHODS[name].label})" for name, share in gave_up.items())
+        + " of all steps; where it always does, the method is predefined steps."
+    )
     sd = {name: float(np.std(values)) for name, values in final.items()}
-    steady = max(sd[name] for name in methods.ADAPTIVE) < sd["line-search"]
+    noise = sd["line-search"] / math.sqrt(2 * max(len(final["line-search"]) - 1, 1))  # se of a standard deviation
+    steady = max(sd[name] for name in methods.ADAPTIVE) < sd["line-search"] - 2 * noise
     found.append(
         f"Adaptive steps are more stable than line search (spread of the final ELBO over configurations and seeds): "
         f"{verdict(steady)} ("
