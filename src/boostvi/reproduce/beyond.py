@@ -20,8 +20,8 @@ from boostvi.reproduce.store import Store
 
 CV_ROWS = 6_000
 """Up to this many rows methods are also judged by 10-fold cross-validation; beyond, one split has enough positives."""
-NUTS_ENTRIES = 600_000
-"""Rows × columns up to which NUTS is run beside the fits."""
+SMALL_ENTRIES = 600_000
+"""Rows × columns up to which NUTS is run beside the fits, and `auto` before the sweep."""
 DRAWS = 1000
 QUICK_SECONDS = 30.0
 """Budget of `auto` in a quick look."""
@@ -30,18 +30,27 @@ REPEATS = {"full": 3, "quick": 2}
 least."""
 
 
-def default(store: Store, data: Data, mode: str, quiet: bool) -> None:
-    """`auto`, which takes seconds or minutes: a page of a sweep in the middle has it too."""
-    if mode != "smoke":
-        _store(store, {"auto": partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)}, quiet)
+def before(store: Store, data: Data, mode: str, quiet: bool) -> None:
+    """`auto`, where it takes no longer than minutes: a page of a sweep in the middle has it too."""
+    if mode != "smoke" and _is_small(data):
+        _store(store, {"auto": _default(data, mode)}, quiet)
 
 
-def measure(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
+def _default(data: Data, mode: str) -> Callable[[], Any]:
+    return partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)
+
+
+def _is_small(data: Data) -> bool:
+    return bool(data.X[data.train].size <= SMALL_ENTRIES)
+
+
+def after(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
     """The rest, which takes longer or needs the cells that the finished sweep selects."""
     parts: dict[str, Callable[[], Any]] = {}
     if mode != "smoke":
+        parts["auto"] = _default(data, mode)
         parts["timing"] = partial(timing, data, size, mode)
-    if mode == "full" and data.X[data.train].size <= NUTS_ENTRIES:
+    if mode == "full" and _is_small(data):
         parts["nuts"] = partial(nuts, data)
     if mode != "smoke" and len(data.y) <= CV_ROWS:
         for method in select.methods_of(store) if mode == "full" else ("adaafw", "mixture-elbo"):
@@ -58,8 +67,9 @@ def measure(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> Non
 
 def _store(store: Store, parts: dict[str, Callable[[], Any]], quiet: bool) -> None:
     """Each part is stored when it is finished, and not done again by a command that is given again."""
+    there = store.results()
     for name, part in parts.items():
-        if not quiet:
+        if not quiet and name not in there:
             print(f"beside the sweep: {name}", file=sys.stderr, flush=True)
         store.result(name, part)
 

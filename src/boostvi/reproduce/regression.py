@@ -146,9 +146,9 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
         done = runs - sum(len(task.seeds) for task in tasks)
         print(f"sweep: {runs} runs of {size.steps} steps, {done} of them done before")
         if not arguments.render:
-            beyond.default(store, data, arguments.mode, arguments.quiet)
+            beyond.before(store, data, arguments.mode, arguments.quiet)
             sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
-            beyond.measure(store, data, arguments.mode, size, arguments.quiet)
+            beyond.after(store, data, arguments.mode, size, arguments.quiet)
             done = runs
         elif not store.methods() >= set(methods.PAPER):
             raise UsageError("there is nothing to render yet: not every method has a finished run")

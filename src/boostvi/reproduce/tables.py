@@ -77,6 +77,7 @@ class Table:
 
 
 def plus_minus(value: float, spread: float, digits: int = 4) -> str:
+    """The spread is left out where it is exactly 0: of a single run nothing is known about it."""
     if math.isnan(value):
         return "–"
-    return f"{value:.{digits}f} ± {spread:.{digits}f}".replace("-", "−")
+    return (f"{value:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread else "")).replace("-", "−")
