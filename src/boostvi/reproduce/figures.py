@@ -48,11 +48,11 @@ def bands(
     axes.set_ylim(low - margin, high + 1.5 * margin)
     axes.set(xlabel="boosting step", ylabel=ylabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _legend_below(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
-def _legend_below(figure: Any, axes: Any) -> None:
+def legend_below(figure: Any, axes: Any) -> None:
     """Outside the axes, where it hides no curve."""
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
 
@@ -71,7 +71,7 @@ def parameters(
     axes.set(xlabel="boosting step", ylabel="parameters of all active components")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _legend_below(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
