@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,10 @@ class Cell:
         return float(np.median(self.values[name]))
 
     def median_se(self, name: str) -> float:
-        """Bootstrap standard deviation of the median over seeds, as in the paper's table."""
+        """Bootstrap standard deviation of the median over seeds, as in the paper's table; NaN of one seed."""
         values, rng = self.values[name], np.random.default_rng(0)
+        if len(values) < 2:
+            return math.nan
         draws = rng.choice(values, size=(BOOTSTRAP, len(values)))
         return float(np.std(np.median(draws, axis=1)))
 
@@ -35,7 +38,7 @@ class Cell:
         return float(np.mean(self.values[name]))
 
     def sd(self, name: str) -> float:
-        return float(np.std(self.values[name], ddof=1)) if len(self.values[name]) > 1 else 0.0
+        return float(np.std(self.values[name], ddof=1)) if len(self.values[name]) > 1 else math.nan
 
 
 def methods_of(store: Store) -> list[str]:

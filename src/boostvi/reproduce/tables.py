@@ -77,7 +77,7 @@ class Table:
 
 
 def plus_minus(value: float, spread: float, digits: int = 4) -> str:
-    """The spread is left out where it is exactly 0: of a single run nothing is known about it."""
+    """A spread that is NaN, as of a single run, is left out."""
     if math.isnan(value):
         return "–"
-    return (f"{value:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread else "")).replace("-", "−")
+    return (f"{value:.{digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{digits}f}")).replace("-", "−")

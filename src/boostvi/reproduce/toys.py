@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
             rows.append([toy, METHODS[name].label, *told,
                          float(np.median(kl.min(axis=1))), f"{active.mean():.1f}"])  # fmt: skip
         if auto:
-            told = plus_minus(auto["kl"], auto["se"])
-            rows.append([toy, "auto †", "–", "–", told, auto["kl"], str(auto["n_active"])])
+            kl_of_auto = plus_minus(auto["kl"], auto["se"])
+            rows.append([toy, "auto †", "–", "–", kl_of_auto, auto["kl"], str(auto["n_active"])])
         store.close()
         labels = {name: METHODS[name].label for name in names}
         file = f"kl-{toy.replace(' ', '-').replace(',', '')}"
