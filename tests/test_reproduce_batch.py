@@ -10,7 +10,7 @@ from boostvi import boosting
 from boostvi._jit import trace_counts
 from boostvi.boosting import Clock
 from boostvi.directions.base import Kind
-from boostvi.reproduce import batch, logistic, methods
+from boostvi.reproduce import batch, logistic, methods, programs
 
 ITERATIONS = 20
 SETTINGS = batch.Settings(steps=3, n_draws=40, elbo_draws=400)
@@ -76,7 +76,7 @@ def test_another_step_size_compiles_one_program(problem, batched):
     parts = methods.parts("predefined", {}, ITERATIONS)
     rows = batch.run(problem, [parts] * 3, [0, 1, 2], SETTINGS)
     assert {name: n - before.get(name, 0) for name, n in trace_counts.items() if n != before.get(name, 0)} == {
-        "_move": 1
+        "move": 1
     }
     np.testing.assert_allclose([row["gamma"] for row in rows[0][1:]], [2 / 3, 2 / 4, 2 / 5])
     assert rows[0][0]["elbo"] == batched[0][0]["elbo"]
@@ -89,7 +89,7 @@ def test_a_fold_has_no_say_in_its_own_run(data, x64):
     z = jax.numpy.array([0.3, -0.2, 1.0])
     for k in range(3):
         alone = logistic.target_of(X[fold != k], 2.0 * y[fold != k] - 1.0)
-        own = batch._target_of(folds.target, folds.axes, k)
+        own = programs.target_of(folds.target, folds.axes, k)
         assert float(own.log_density(z)) == pytest.approx(float(alone.log_density(z)), rel=1e-12)
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -79,19 +80,22 @@ def test_chemreact_shows_published_beside_measured(chemreact):
     assert (folder / "published.tex").read_text().startswith(r"\begin{tabular}")
 
 
-def test_chemreact_orderings(chemreact):
+def check_orderings(folder, adaptive):
     """Steps on the table do not lose what predefined steps lose; adaptive ones are no worse than predefined ones."""
-    folder, _ = chemreact
-    elbo = {name: curves(folder, "elbo", name) for name in ("exact", "predefined", "adaafw", "adafw")}
+    elbo = {name: curves(folder, "elbo", name) for name in ("exact", "predefined", *adaptive)}
     se = {name: curves(folder, "elbo_se", name) for name in elbo}
     for run in range(2):
         tolerance = SIGMAS * math.hypot(se["exact"][run, 0], se["exact"][run, -1])
         assert elbo["exact"][run, -1] >= elbo["exact"][run, 0] - tolerance
         gap = elbo["exact"][run, 1] - elbo["predefined"][run, 1]
         assert gap > SIGMAS * math.hypot(se["exact"][run, 1], se["predefined"][run, 1])
-        for name in ("adaafw", "adafw"):
+        for name in adaptive:
             tolerance = SIGMAS * math.hypot(se[name][run, -1], se["predefined"][run, -1])
             assert elbo[name][run, -1] >= elbo["predefined"][run, -1] - tolerance
+
+
+def test_chemreact_orderings(chemreact):
+    check_orderings(chemreact[0], ("adaafw", "adafw"))
 
 
 def test_chemreact_components(chemreact):
@@ -117,6 +121,23 @@ def test_chemreact_with_other_data_is_refused_and_nothing_is_lost(chemreact, tmp
     assert main(arguments) == 2
     assert "other settings (data was" in capsys.readouterr().err
     assert curves(folder, "elbo", "adafw").shape == (2, 4)
+
+
+def test_an_unfinished_sweep_is_rendered_as_such(chemreact, own_file, tmp_path, capsys):
+    folder, _ = chemreact
+    shutil.copy(folder / "sweep.sqlite", tmp_path)
+    with sqlite3.connect(tmp_path / "sweep.sqlite") as db:
+        db.execute("DELETE FROM runs WHERE method = 'adafw' AND seed = 1")
+    db.close()
+    page = smoke(tmp_path, "chemreact", "--data", str(own_file), "--render")
+    assert "The sweep is not finished: 11 of 12 runs (92%)" in page
+    assert "AdaAFW 2, AdaPFW 2, AdaFW 1, Predefined 2" in page
+    with sqlite3.connect(tmp_path / "sweep.sqlite") as db:
+        db.execute("DELETE FROM runs WHERE method = 'adafw'")
+    db.close()
+    arguments = ["reproduce", "chemreact", "--smoke", "--render", "--out", str(tmp_path), "--data", str(own_file)]
+    assert main(arguments) == 2
+    assert "not every method has a finished run" in capsys.readouterr().err
 
 
 def test_kinds_are_shared_out():
@@ -190,6 +211,11 @@ def test_toy_mixtures(tmp_path):
 
 def test_matrix_factorization(tmp_path):
     smoke(tmp_path, "matrix-factorization")
+    (elbo, se), (base, base_se) = (
+        [curves(tmp_path, name, method) for name in ("elbo", "elbo_se")] for method in ("adaafw", "predefined")
+    )
+    np.testing.assert_array_equal(elbo[:, 0], base[:, 0])  # the same first component
+    assert np.all(elbo[:, -1] >= base[:, -1] - SIGMAS * np.hypot(se[:, -1], base_se[:, -1]))
     for method in ("adaafw", "predefined"):
         assert np.all(curves(tmp_path, "test_mse", method) > 0.0)
         np.testing.assert_array_equal(curves(tmp_path, "n_params", method)[:, 0], 660)
@@ -202,6 +228,7 @@ def test_the_other_regressions(tmp_path, name):
     assert re.search(r"only 3\d\d of the rows", page)
     losses = [row["Train LL"] for row in table(tmp_path, "published")]
     assert len(losses) == 6
+    check_orderings(tmp_path, ("adaafw", "adafw"))
 
 
 def test_bad_arguments(tmp_path, capsys):

@@ -66,15 +66,27 @@ def bad_files(tmp_path, X, y):
     cases["feature 3 of row 8 is NaN"] = write_csv(tmp_path / "nan.csv", holes, y)
     cases["two classes, it has 3"] = write_csv(tmp_path / "three.csv", X, np.arange(60) % 3)
     cases["two classes, it has 1"] = write_csv(tmp_path / "one.csv", X, np.zeros(60, dtype=int))
-    cases["a feature is not a number"] = write_csv(tmp_path / "words.csv", np.full(X.shape, "red"), y, "a,b,c,d,y")
+    cases["data row 1 has 'red' where a number"] = write_csv(
+        tmp_path / "words.csv", np.full(X.shape, "red"), y, "a,b,c,d,y"
+    )
     np.savez(tmp_path / "lacks.npz", features=X, y=y)
     cases["lacks X"] = tmp_path / "lacks.npz"
     (tmp_path / "broken.npz").write_bytes(b"not a zip")
-    cases["cannot be read as npz"] = tmp_path / "broken.npz"
+    cases["no npz archive"] = tmp_path / "broken.npz"
     (tmp_path / "ragged.csv").write_text("1,2,3,4,0\n1,2,3,1\n")
     cases["data row 2 has 4 columns"] = tmp_path / "ragged.csv"
     (tmp_path / "empty.csv").write_text("")
     cases["no rows"] = tmp_path / "empty.csv"
+    cases["each class needs 2 rows, one has 1"] = write_csv(tmp_path / "rare.csv", X, (np.arange(60) == 5).astype(int))
+    for name, told, index in (
+        ("train_index", "row numbers from 0 to 59", np.arange(100)),
+        ("test_index", "row numbers from 0 to 59", np.linspace(0.0, 1.0, 5)),
+        ("fold", "a fold number", np.arange(7)),
+    ):
+        np.savez(tmp_path / f"{name}.npz", X=X, y=y, **{name: index})
+        cases[f"{name} must hold {told}"] = tmp_path / f"{name}.npz"
+    np.savez(tmp_path / "both.npz", X=X, y=y, train_index=np.arange(50), test_index=np.arange(49, 60))
+    cases["row 49 is in train_index and in test_index"] = tmp_path / "both.npz"
     return cases
 
 
@@ -82,6 +94,16 @@ def test_bad_files_are_told_in_words(tmp_path, rows):
     for message, path in bad_files(tmp_path, *rows).items():
         with pytest.raises(UsageError, match=message):
             datasets.load(path, 4)
+
+
+def test_the_kind_of_integers_is_no_other_data(tmp_path, rows):
+    """A sweep goes on with the same rows, whatever numbers name them."""
+    X, y = rows
+    prints = set()
+    for kind in (np.int32, np.int64, np.uint8):
+        np.savez(tmp_path / "kind.npz", X=X, y=y, train_index=np.arange(50, dtype=kind), test_index=np.arange(50, 60))
+        prints.add(datasets.load(tmp_path / "kind.npz").fingerprint)
+    assert len(prints) == 1
 
 
 def test_the_command_says_it_in_one_line(tmp_path, capsys):

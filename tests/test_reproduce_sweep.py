@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import types
 
 import numpy as np
 import pytest
@@ -51,8 +53,8 @@ def finish(store, execute=fake, **options):
 
 def test_every_run_is_recorded_once(store):
     tasks = finish(store)
-    assert sum(task.real for task in tasks) == 9
-    assert all(len(task.seeds) == 2 for task in tasks)  # padded to one shape
+    assert sum(len(task.seeds) for task in tasks) == 9
+    assert [task.seeds[0] for task in tasks] == sorted(task.seeds[0] for task in tasks)
     assert len(store.finished()) == 9
     runs, elbo = store.curves("elbo", "adafw")
     assert runs[0] == ('{"tau": 2.0}', 0)
@@ -76,7 +78,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished(store):
     kept = store.finished()
     assert len(kept) == 4
     rest = finish(store)
-    assert sum(task.real for task in rest) == 5
+    assert sum(len(task.seeds) for task in rest) == 5
     assert kept < store.finished()
 
 
@@ -85,7 +87,7 @@ def test_a_killed_process_leaves_whole_runs(tmp_path):
         from boostvi.reproduce.store import Store
         store = Store(__import__("pathlib").Path({str(tmp_path / "sweep.sqlite")!r}), {{"steps": 1}})
         for seed in range(10**6):
-            store.add("m", {{}}, seed, [{{"step": t, "elbo": 0.5}} for t in range(50)])
+            store.add_all([("m", {{}}, seed, [{{"step": t, "elbo": 0.5}} for t in range(50)])])
             print(seed, flush=True)
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
@@ -133,6 +135,15 @@ def test_ray_is_asked_for_in_words(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'boostvi\[ray\]'"):
         finish(store, ray="auto")
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_words(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"no Ray cluster answers at '{address}'"):
+            finish(store, ray=address)
 
 
 def test_progress_tells_the_time_left(capsys):

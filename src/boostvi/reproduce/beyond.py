@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import boostvi as bv
-from boostvi.reproduce import batch, logistic, methods, select
+from boostvi.reproduce import batch, logistic, methods, programs, select
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce.data import Data
 from boostvi.reproduce.experiments import Size
@@ -20,41 +20,58 @@ from boostvi.reproduce.store import Store
 
 CV_ROWS = 6_000
 """Up to this many rows methods are also judged by 10-fold cross-validation; beyond, one split has enough positives."""
-NUTS_ENTRIES = 600_000
-"""Rows × columns up to which NUTS is run beside the fits."""
+SMALL_ENTRIES = 600_000
+"""Rows × columns up to which NUTS is run beside the fits, and `auto` before the sweep."""
 DRAWS = 1000
-QUICK_SECONDS = 40.0
+QUICK_SECONDS = 30.0
 """Budget of `auto` in a quick look."""
 REPEATS = {"full": 3, "quick": 2}
 """Timed runs of each method, in turn: of every step's times the least counts, which other work on the machine disturbs
 least."""
 
 
-def measure(store: Store, data: Data, size: Size, mode: str, quiet: bool) -> dict[str, Any]:
-    """Each part is stored when it is finished, and not done again by a command that is given again."""
+def before(store: Store, data: Data, mode: str, quiet: bool) -> None:
+    """`auto`, where it takes no longer than minutes: a page of a sweep in the middle has it too."""
+    if mode != "smoke" and _is_small(data):
+        _store(store, {"auto": _default(data, mode)}, quiet)
+
+
+def _default(data: Data, mode: str) -> Callable[[], Any]:
+    return partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)
+
+
+def _is_small(data: Data) -> bool:
+    return bool(data.X[data.train].size <= SMALL_ENTRIES)
+
+
+def after(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
+    """The rest, which takes longer or needs the cells that the finished sweep selects."""
     parts: dict[str, Callable[[], Any]] = {}
     if mode != "smoke":
-        parts["auto"] = partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)
+        parts["auto"] = _default(data, mode)
         parts["timing"] = partial(timing, data, size, mode)
-    if mode == "full" and data.X[data.train].size <= NUTS_ENTRIES:
+    if mode == "full" and _is_small(data):
         parts["nuts"] = partial(nuts, data)
     if mode != "smoke" and len(data.y) <= CV_ROWS:
-        for method in store.methods() if mode == "full" else ("adaafw", "mixture-elbo"):
+        for method in select.methods_of(store) if mode == "full" else ("adaafw", "mixture-elbo"):
             cell = select.best(store, method, "train_ll", ("elbo",))
-            parts[f"cv {method}"] = partial(cross_validate, data, method, cell.config, cell.step, size)
-        cell = select.best(store, "mixture-elbo", "train_ll", ("elbo",))
-        parts["cv mixture-elbo + intercept"] = partial(
-            cross_validate, data, "mixture-elbo", cell.config, cell.step, size, intercept=True
-        )
+            fold_by_fold = partial(cross_validate, data, method, cell.config, cell.step, size)
+            parts[f"cv {method}"] = fold_by_fold
+            if method == "mixture-elbo":
+                parts[f"cv {method} + intercept"] = partial(fold_by_fold, intercept=True)
         if mode == "full":
             parts["cv auto"] = partial(cross_validate_auto, data)
             parts["cv auto + intercept"] = partial(cross_validate_auto, data, intercept=True)
-    found = {}
+    _store(store, parts, quiet)
+
+
+def _store(store: Store, parts: dict[str, Callable[[], Any]], quiet: bool) -> None:
+    """Each part is stored when it is finished, and not done again by a command that is given again."""
+    there = store.results()
     for name, part in parts.items():
-        if not quiet:
+        if not quiet and name not in there:
             print(f"beside the sweep: {name}", file=sys.stderr, flush=True)
-        found[name] = store.result(name, part)
-    return found
+        store.result(name, part)
 
 
 def _scores(out_of_fold: dict[str, np.ndarray], data: Data) -> dict[str, float]:
@@ -89,7 +106,7 @@ def cross_validate_auto(data: Data, intercept: bool = False) -> dict[str, float]
     train_ll = []
     for k in range(int(data.fold.max()) + 1):
         with jax.enable_x64(True):
-            target = batch._target_of(problem.target, problem.axes, k)
+            target = programs.target_of(problem.target, problem.axes, k)
         result = bv.fit(target, seed=k, progress=False)
         measured = _measured(problem, target, result.mixture.sample(DRAWS, seed=k))
         train_ll.append(problem.summarise(measured, k)["train_ll"])

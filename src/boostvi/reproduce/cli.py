@@ -31,11 +31,17 @@ def add_parser(commands: Any) -> None:
         size.add_argument("--smoke", dest="mode", action="store_const", const="smoke", help="only to see that it runs")
         own.add_argument("--jobs", type=int, default=1, help="processes (%(default)s; one uses all cores already)")
         own.add_argument(
-            "--ray", metavar="ADDRESS", default=None, help='a Ray cluster to run on ("auto": the local one)'
+            "--ray",
+            metavar="ADDRESS",
+            default=None,
+            help='a Ray cluster to run on ("auto": the one that runs here; "local": a new one)',
         )
         own.add_argument("--quiet", action="store_true", help="no progress line")
         if name in WITH_DATA:
             own.add_argument("--data", type=Path, default=None, help="your own file, csv or npz (docs/reproduce.md)")
+            own.add_argument(
+                "--render", action="store_true", help="only make the page, from the runs that are finished so far"
+            )
         if name == "chemreact":
             own.add_argument(
                 "--full-size", action="store_true", help="the stand-in of 26,733 rows instead of the real rows"
@@ -63,6 +69,7 @@ def _words(arguments: argparse.Namespace) -> list[str]:
     words = ["reproduce", arguments.experiment, "--out", str(arguments.out)]
     words += [] if arguments.mode == "full" else [f"--{arguments.mode}"]
     words += ["--data", str(arguments.data)] if arguments.data else []
+    words += ["--render"] if getattr(arguments, "render", False) else []
     words += ["--full-size"] if getattr(arguments, "full_size", False) else []
     words += ["--jobs", str(arguments.jobs)] if arguments.jobs > 1 else []
     return words + (["--ray", arguments.ray] if arguments.ray else [])

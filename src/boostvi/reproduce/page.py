@@ -20,8 +20,8 @@ from boostvi.reproduce.tables import Table
 PACKAGES = ("boostvi", "jax", "jaxlib", "numpy", "scipy", "optax", "numpyro", "matplotlib")
 DPI = 130
 STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
-h1{font-size:1.7rem}h2{font-size:1.15rem;margin-top:2.2rem}
+body{font:16px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
+h1{font-size:1.7rem}ul,p,figcaption{max-width:62rem}h2{font-size:1.15rem;margin-top:2.2rem}
 table{border-collapse:collapse;font-size:.9rem}th,td{padding:.25rem .7rem;text-align:left;white-space:nowrap}
 thead th{border-bottom:2px solid #444}tbody tr:nth-child(even){background:#f4f4f4}
 .scroll{overflow-x:auto}.note{color:#444;font-size:.9rem;margin:.4rem 0}figure{margin:1.5rem 0}

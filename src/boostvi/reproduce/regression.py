@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boostvi.cli import UsageError
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce import methods, sweep
 from boostvi.reproduce.data import Data
@@ -18,8 +19,9 @@ from boostvi.reproduce.page import Report
 from boostvi.reproduce.store import Store
 
 OURS = ("adafw-exact-fallback", "exact", "fully-corrective", "mixture-elbo")
-BATCH = 12
-"""Runs at once, at most: in the full protocol the table of each takes 60 MB in the end, and as much again in copies."""
+BATCH = 60
+"""Runs at once, at most: all configurations of one seed, which have most of their states in common. The table of a
+state takes 60 MB in the end."""
 QUICK_ADAPTIVE = methods.adaptive_grid(initial=(1.0,), tau=(1.1, 5.0), shrink=(0.1, 0.99))
 CHEM_ROWS, CHEM_COLUMNS, CHEM_POSITIVE = 26_733, 100, 0.03
 EICU_ROWS, EICU_COLUMNS, EICU_POSITIVE = 71_366, 70, 0.07
@@ -139,11 +141,16 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
     }  # fmt: skip
     report = Report(study.title, arguments.out, print_quality=arguments.mode == "full")
     with contextlib.closing(Store(arguments.out / "sweep.sqlite", settings)) as store:
-        together = min(BATCH // size.seeds, max(map(len, grid.values())))
-        tasks = sweep.plan(store, experiment, options, grid, size.seeds, together * size.seeds)
+        tasks = sweep.plan(store, experiment, options, grid, size.seeds, BATCH)
         runs = sum(len(configs) for configs in grid.values()) * size.seeds
-        print(f"sweep: {runs} runs of {size.steps} steps, {runs - sum(t.real for t in tasks)} of them done before")
-        sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
-        extra = beyond.measure(store, data, size, arguments.mode, arguments.quiet)
-        regression_report.fill(report, store, data, study, size, arguments.mode, extra)
+        done = runs - sum(len(task.seeds) for task in tasks)
+        print(f"sweep: {runs} runs of {size.steps} steps, {done} of them done before")
+        if not arguments.render:
+            beyond.before(store, data, arguments.mode, arguments.quiet)
+            sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
+            beyond.after(store, data, arguments.mode, size, arguments.quiet)
+            done = runs
+        elif not store.methods() >= set(methods.PAPER):
+            raise UsageError("there is nothing to render yet: not every method has a finished run")
+        regression_report.fill(report, store, data, study, size, arguments.mode, done, runs)
     return report.write(argv)

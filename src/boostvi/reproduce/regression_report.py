@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from boostvi.reproduce.select import Cell
 from boostvi.reproduce.store import Store
 from boostvi.reproduce.tables import Table, plus_minus
 
-COLUMNS = ("elbo", "train_ll", "train_lpd", "test_lpd", "test_auroc", "n_active", "seconds_step", "seconds_subproblem")
+COLUMNS = ("elbo", "train_ll", "train_lpd", "test_lpd", "test_auroc", "n_active")
 OURS_MARK = "†"
 
 
@@ -28,9 +29,10 @@ def label(name: str) -> str:
 
 
 def fill(
-    report: Report, store: Store, data: Data, study: Study, size: Size, mode: str, extra: dict[str, Any]
+    report: Report, store: Store, data: Data, study: Study, size: Size, mode: str, done: int, runs: int
 ) -> None:  # fmt: skip
-    names = store.methods()
+    """Everything the record has: `done` of its `runs`, and what was measured beside them."""
+    names, extra = select.methods_of(store), store.results()
     labels = {name: label(name) for name in names}
     cells = {name: select.best(store, name, "train_ll", COLUMNS) for name in names}
     plain = _step_zero(store, "predefined")
@@ -39,11 +41,17 @@ def fill(
         "rows": f"{len(data.train)} train, {len(data.test)} test, {data.y.mean():.1%} positive",
         "sizes": f"{size.steps} steps, {size.seeds} seeds (0 … {size.seeds - 1}), {size.n_draws} draws per component, "
         f"{size.iterations} Adam iterations per subproblem, ELBO from {size.elbo_draws} fresh draws",
-        "record": f"sweep.sqlite: {sum(len(store.curves('elbo', n)[0]) for n in names)} runs",
+        "record": f"sweep.sqlite: {done} of {runs} runs",
     }
     if mode != "full":
         report.facts["slice"] = (
             f"--{mode}: fewer steps, seeds, draws and configurations than the paper; not its protocol"
+        )
+    if done < runs:
+        seeds = ", ".join(f"{METHODS[name].label} {_seeds(store, name)}" for name in names)
+        report.findings.append(
+            f"The sweep is not finished: {done} of {runs} runs ({done / runs:.0%}) are in the record and on this page "
+            f"(seeds with finished runs, of {size.seeds}: {seeds})."
         )
     report.caveats += list(PAPER_CAVEATS)
     if not data.is_real:
@@ -54,7 +62,7 @@ def fill(
             f"The rows are real, but {len(data.train)} train rows are not the paper's 26,733: its numbers are for "
             "orientation. AUROC on few test positives is noise; the cross-validation table is the one to read."
         )  # fmt: skip
-    report.table(_published_table(cells, study, labels))
+    report.table(_published_table(cells, study, labels, extra.get("timing", ())))
     report.table(_elbo_table(cells, plain, extra, labels))
     if any(name.startswith("cv ") for name in extra):
         report.table(_cv_table(extra))
@@ -65,38 +73,46 @@ def fill(
     report.findings += findings(store, cells, plain, extra)
 
 
+def _seeds(store: Store, method: str) -> int:
+    return len({seed for _, seed in store.curves("step", method)[0]})
+
+
 def _step_zero(store: Store, method: str) -> dict[str, np.ndarray]:
     """Plain VI: the first component, before any boosting."""
     return {column: store.curves(column, method)[1][:, 0] for column in COLUMNS}
 
 
-def _published_table(cells: dict[str, Cell], study: Study, labels: dict[str, str]) -> Table:
+def _published_table(
+    cells: dict[str, Cell], study: Study, labels: dict[str, str], timing: Sequence[dict[str, Any]]
+) -> Table:
+    times = {t["method"]: t for t in timing if t["draws"] == "table"}
+    steps = f" ({timing[0]['steps']} steps)" if timing else ""
     rows = []
     for name, cell in cells.items():
         ll, auroc, seconds = study.published.get(name, (math.nan,) * 3)
-        step_seconds = cell.mean("seconds_step_so_far")
+        time = times.get(name, {"step": math.nan, "subproblem": math.nan})
         rows.append(
             [
                 labels[name], config_label(cell.config), cell.step,
                 plus_minus(cell.median("train_ll"), cell.median_se("train_ll")), ll, cell.median("train_ll") - ll,
                 plus_minus(cell.mean("test_auroc"), cell.sd("test_auroc"), 3), auroc, cell.mean("test_auroc") - auroc,
-                f"{step_seconds:.2f}", f"{step_seconds + cell.mean('seconds_subproblem_so_far'):.1f}",
-                f"{seconds:.0f}" if not math.isnan(seconds) else "–",
+                time["step"], time["step"] + time["subproblem"], f"{seconds:.0f}" if not math.isnan(seconds) else "–",
             ]
         )  # fmt: skip
+    columns = ["Method", "selected", "step", "Train LL", "published", "difference", "Test AUROC", "published",
+               "difference", f"step-size s{steps}", "with subproblem s", "published s"]  # fmt: skip
+    title = f"{study.where}: published beside measured"
+    if not study.published:
+        kept = [i for i, name in enumerate(columns) if not name.startswith(("published", "difference"))]
+        columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+        title = "In the form of the paper's tables"
     return Table(
-        "published",
-        f"{study.where or 'The same table'}: published beside measured",
-        ["Method", "selected", "step", "Train LL", "published", "difference", "Test AUROC", "published", "difference",
-         "step-size s", "with subproblem s", "published s"],
-        rows,
+        "published", title, columns, rows,
         [
             "Selected: the configuration and step with the best median train LL over seeds, as in the "
             "paper. Train LL: median "
             "± bootstrap sd of the median; AUROC: mean ± sd over seeds, on one split. † not in the paper.",
-            "Seconds are those of one run in a batch of runs, up to the selected step, compilation "
-            "included where it happened. "
-            "The timing table has single runs.",
+            "Seconds are those of the timing table: single runs with the paper's winners, trials on stored draws.",
         ],
     )  # fmt: skip
 
@@ -202,6 +218,11 @@ def _line_search_table(store: Store) -> Table:
     )
 
 
+def _components(auto: dict[str, Any]) -> str:
+    n = auto["n_active"]
+    return f"{n} {auto['family']} component{'s' if n > 1 else ''}"
+
+
 def heat_grids(store: Store) -> tuple[list[float], list[float], dict[str, np.ndarray]]:
     """Median final ELBO over seeds, the best L₋₁, for τ (rows) × 1/η (columns), as far as the grid has them."""
     finals = {
@@ -232,9 +253,11 @@ def _figures(report: Report, store: Store, names: list[str], labels: dict[str, s
         "elbo-all", figures.bands(elbo, labels, "ELBO", reference),
         "The same with our variants in the same family (†) and the default recipe's ELBO.",
     )  # fmt: skip
+    size = {f"auto, {_components(extra['auto'])}": extra["auto"]["n_params"]} if "auto" in extra else {}
+    counts = {name: store.curves("n_params", name)[1] for name in names}
     report.figure(
-        "parameters", figures.parameters({name: store.curves("n_params", name)[1] for name in names}, labels),
-        "Fig. 2: number of parameters per step, mean over all configurations and seeds.",
+        "parameters", figures.parameters(counts, labels, size),
+        "Fig. 2: number of parameters per step, mean over all configurations and seeds; dotted, those of the default.",
     )  # fmt: skip
     kinds = {name: store.curves("kind", name)[1] for name in names if name in methods.ADAPTIVE}
     report.figure(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from boostvi.reproduce.methods import METHODS
 from boostvi.reproduce.store import Store
 
 BOOTSTRAP = 1000
@@ -25,8 +27,10 @@ class Cell:
         return float(np.median(self.values[name]))
 
     def median_se(self, name: str) -> float:
-        """Bootstrap standard deviation of the median over seeds, as in the paper's table."""
+        """Bootstrap standard deviation of the median over seeds, as in the paper's table; NaN of one seed."""
         values, rng = self.values[name], np.random.default_rng(0)
+        if len(values) < 2:
+            return math.nan
         draws = rng.choice(values, size=(BOOTSTRAP, len(values)))
         return float(np.std(np.median(draws, axis=1)))
 
@@ -34,7 +38,13 @@ class Cell:
         return float(np.mean(self.values[name]))
 
     def sd(self, name: str) -> float:
-        return float(np.std(self.values[name], ddof=1)) if len(self.values[name]) > 1 else 0.0
+        return float(np.std(self.values[name], ddof=1)) if len(self.values[name]) > 1 else math.nan
+
+
+def methods_of(store: Store) -> list[str]:
+    """The methods with finished runs, in the order of our tables."""
+    there = store.methods()
+    return [name for name in METHODS if name in there]
 
 
 def cells(store: Store, method: str, columns: tuple[str, ...]) -> dict[str, dict[str, np.ndarray]]:
@@ -59,8 +69,4 @@ def best(store: Store, method: str, by: str, columns: tuple[str, ...], from_step
     assert chosen is not None
     _, config, step = chosen
     values = {name: array[:, step] for name, array in table[config].items()}
-    values |= {
-        f"{name}_so_far": array[:, : step + 1].sum(axis=1)
-        for name, array in table[config].items() if name.startswith("seconds")
-    }  # fmt: skip
     return Cell(json.loads(config), step, values)

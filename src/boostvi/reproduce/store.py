@@ -1,4 +1,4 @@
-"""The record of a sweep: one SQLite file, one row per run and step, one transaction per finished run."""
+"""The record of a sweep: one SQLite file, one row per run and step, one transaction per finished batch of runs."""
 
 from __future__ import annotations
 
@@ -48,10 +48,6 @@ class Store:
     def finished(self) -> set[tuple[str, str, int]]:
         return set(self.connection.execute("SELECT method, config, seed FROM runs"))
 
-    def add(self, method: str, config: Mapping[str, float], seed: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A finished run, in a transaction of its own."""
-        self.add_all([(method, config, seed, rows)])
-
     def add_all(self, runs: Sequence[tuple[str, Mapping[str, float], int, Sequence[Mapping[str, Any]]]]) -> None:
         """Several runs in one transaction: all of them, or none."""
         row = runs[0][3][0]
@@ -90,18 +86,22 @@ class Store:
 
     def result(self, name: str, compute: Callable[[], Any]) -> Any:
         """A value that is no run (a fit of `auto`, a cross-validation), computed once and kept as JSON."""
+        there = self.results()
+        if name not in there:
+            text = json.dumps(compute())
+            with self.connection as db:
+                db.execute("INSERT INTO results VALUES (?, ?)", (name, text))
+            there[name] = json.loads(text)
+        return there[name]
+
+    def results(self) -> dict[str, Any]:
+        """All values that were computed so far."""
         with self.connection as db:
             db.execute("CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        found = self.connection.execute("SELECT value FROM results WHERE name = ?", [name]).fetchone()
-        if found is not None:
-            return json.loads(found[0])
-        value = compute()
-        with self.connection as db:
-            db.execute("INSERT INTO results VALUES (?, ?)", (name, json.dumps(value)))
-        return json.loads(json.dumps(value))
+        return {name: json.loads(value) for name, value in self.connection.execute("SELECT * FROM results")}
 
-    def methods(self) -> list[str]:
-        return [row[0] for row in self.connection.execute("SELECT method FROM runs GROUP BY method ORDER BY min(id)")]
+    def methods(self) -> set[str]:
+        return {row[0] for row in self.connection.execute("SELECT DISTINCT method FROM runs")}
 
     def close(self) -> None:
         self.connection.close()

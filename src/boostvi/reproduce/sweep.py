@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +17,8 @@ from boostvi.cli import UsageError
 from boostvi.reproduce.store import Store, config_text
 
 Rows = list[list[dict[str, Any]]]
+ANSWER_SECONDS = 5.0
+"""For which a Ray cluster is waited."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,6 @@ class Task:
     method: str
     configs: tuple[tuple[tuple[str, float], ...], ...]
     seeds: tuple[int, ...]
-    real: int  # runs of the batch that count; the rest repeat the last one, so that every batch has one shape
 
 
 Execute = Callable[[Task, Callable[[int], Any]], Rows]
@@ -37,45 +40,39 @@ def plan(
     store: Store, experiment: str, options: Mapping[str, Any], grid: Mapping[str, Sequence[Mapping[str, float]]],
     seeds: int, batch: int,
 ) -> list[Task]:  # fmt: skip
-    """What is still to be done: every method's configurations × seeds, without the runs that the store has."""
+    """What is still to be done: every method's seeds × configurations, at most `batch` at once, without the runs that
+    the store has. Seed after seed, so that a sweep in the middle has about as many of every method."""
     done, tasks = store.finished(), []
     for method, configs in grid.items():
-        runs = [(config, seed) for config in configs for seed in range(seeds)]
-        runs = [(config, seed) for config, seed in runs if (method, config_text(config), seed) not in done]
+        runs = [(config, seed) for seed in range(seeds) for config in configs]
         for i in range(0, len(runs), batch):
-            part = runs[i : i + batch]
-            padded = part + [part[-1]] * (batch - len(part))
-            tasks.append(
-                Task(
-                    experiment,
-                    tuple(sorted(options.items())),
-                    method,
-                    tuple(tuple(sorted(config.items())) for config, _ in padded),
-                    tuple(seed for _, seed in padded),
-                    len(part),
-                )
-            )
-    return tasks
+            part = [(c, seed) for c, seed in runs[i : i + batch] if (method, config_text(c), seed) not in done]
+            if part:
+                own, own_seeds = zip(*((tuple(sorted(config.items())), seed) for config, seed in part), strict=True)
+                tasks.append(Task(experiment, tuple(sorted(options.items())), method, own, own_seeds))
+    return sorted(tasks, key=lambda task: task.seeds[0])
 
 
 def run(
     tasks: Sequence[Task], store: Store, execute: Execute, steps: int, *, jobs: int = 1, ray: str | None = None,
     quiet: bool = False,
 ) -> None:  # fmt: skip
-    """Do the tasks and record every run as soon as its batch is finished."""
-    progress = Progress(sum(task.real for task in tasks) * (steps + 1), quiet)
+    """Do the tasks, and record the runs of each as soon as it is finished."""
+    progress = Progress(sum(len(task.seeds) for task in tasks) * (steps + 1), quiet)
     if ray is not None:
         results = _on_ray(tasks, execute, ray)
     elif jobs > 1:
         results = _in_processes(tasks, execute, jobs)
     else:
-        results = ((task, execute(task, progress.counter(task.real))) for task in tasks)
+        results = ((task, execute(task, progress.counter(len(task.seeds)))) for task in tasks)
     with contextlib.closing(progress):
         for task, rows in results:
-            for config, seed, of_run in list(zip(task.configs, task.seeds, rows, strict=True))[: task.real]:
-                store.add(task.method, dict(config), seed, of_run)
+            store.add_all(
+                [(task.method, dict(config), seed, of_run)
+                 for config, seed, of_run in zip(task.configs, task.seeds, rows, strict=True)]
+            )  # fmt: skip
             if ray is not None or jobs > 1:
-                progress.add(task.real * (steps + 1))
+                progress.add(len(task.seeds) * (steps + 1))
 
 
 def _silent(step: int) -> None:
@@ -102,8 +99,11 @@ def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[t
     except ImportError as error:
         raise UsageError("--ray needs the package ray: pip install 'boostvi[ray]', or use --jobs") from error
     try:
+        named = re.fullmatch(r"(?:ray://)?([^/]+):(\d+)", address)
+        if named:  # Ray itself tries for minutes
+            socket.create_connection((named[1], int(named[2])), timeout=ANSWER_SECONDS).close()
         ray.init(address=address, log_to_driver=False)
-    except ConnectionError as error:
+    except OSError as error:
         raise UsageError(f"no Ray cluster answers at {address!r}: {error}") from error
     try:
         remote = ray.remote(execute)

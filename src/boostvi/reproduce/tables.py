@@ -77,6 +77,7 @@ class Table:
 
 
 def plus_minus(value: float, spread: float, digits: int = 4) -> str:
+    """A spread that is NaN, as of a single run, is left out."""
     if math.isnan(value):
         return "–"
-    return f"{value:.{digits}f} ± {spread:.{digits}f}".replace("-", "−")
+    return (f"{value:.{digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{digits}f}")).replace("-", "−")
