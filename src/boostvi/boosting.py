@@ -46,7 +46,7 @@ class State:
     mixture: Mixture
     table: Table
     rule: RuleState
-    gain: Float[Array, ""]  # the gap that the last new component promised
+    gain: Float[Array, ""]  # the gap that the last new component promised; 0 if a search found none
     kl: Float[Array, ""]  # the last estimate, on fresh draws, of how far the mixture is
     key: Array
 
@@ -124,7 +124,7 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
     mixture, table, rule, gain = state.mixture, state.table, state.rule, state.gain
     slot, evals, nonfinite = None, jnp.asarray(0), jnp.asarray(0)
 
-    is_new = not parts.direction.lazy or _wants_component(parts.direction, state)
+    is_new = _looks_for_one(parts, state)
     if is_new:
         if not parts.next_component.exhaustible and not np.any(table.filled):
             again = replace(state, key=jax.random.fold_in(state.key, 6))
@@ -139,7 +139,7 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
                 "subproblem", _insert_all, target, state.mixture, state.table, proposal, key_draws
             )
             evals += redrawn + table.n_draws * (1 + len(proposal.others))
-    else:
+    elif parts.direction.lazy:
         slot = _best_active(state)
 
     if slot is None:
@@ -152,6 +152,8 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
         )
         mixture = replace(mixture, weights=weights)
         gain = info.gap_new if is_new else gain
+    if is_new and slot is None:
+        gain = jnp.zeros(())
 
     # and, beyond the paper, a correction of all weights, or of all components with them
     corrected = clock(
@@ -258,6 +260,15 @@ def update(
 @counted_jit
 def _gradients(state: State) -> Float[Array, " slots"]:
     return tables.estimates(state.table, state.mixture.weights).gradients(state.mixture.weights)
+
+
+def _looks_for_one(parts: Parts, state: State) -> bool:
+    """Whether this step looks for a new component. A search that can come back with none looks again after steps 1, 2,
+    4, 8, …, and as long as it finds something."""
+    t = int(state.t) + 1 if parts.next_component.exhaustible else 0
+    if parts.next_component.exhaustible and t & (t - 1) and not float(state.gain) > 0:
+        return False
+    return not parts.direction.lazy or _wants_component(parts.direction, state)
 
 
 def _wants_component(rule: DirectionRule, state: State) -> bool:

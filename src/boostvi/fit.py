@@ -267,13 +267,15 @@ def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
         and (run.parts.next_component.exhaustible is False or row["kind"] == Kind.REFINE.label)
         and recipe.kl_tol is not None
         and row["kl_estimate"] + 2.0 * row["kl_se"] < recipe.kl_tol
+        and _polished(run)
     ):
         return "converged"
     if limits.gap_tol is not None and max(row["gap_new"], row["gap_active"]) < limits.gap_tol:
         return "converged"
     if row["step"] >= recipe.max_steps:
         return "max-steps"
-    if recipe.max_components is not None and row["n_active"] >= recipe.max_components:
+    refined = not run.parts.next_component.exhaustible or _stalled(run.history, 1)  # else the components may still move
+    if recipe.max_components is not None and row["n_active"] >= recipe.max_components and refined:
         return "max-components"
     if limits.max_seconds is not None and seconds + row["seconds_subproblem"] >= limits.max_seconds:
         return "max-seconds"  # the next search would end after it
@@ -282,6 +284,13 @@ def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
     if recipe.patience is not None and _stalled(run.history, recipe.patience):
         return "no-improvement"
     return None
+
+
+def _polished(run: Run) -> bool:
+    """Whether several components were refined, at least once, without making more of them."""
+    rows = run.history.rows
+    alone = not run.parts.next_component.exhaustible or rows[-1]["n_active"] == 1
+    return alone or (len(rows) > 1 and rows[-2]["kl_estimate"] <= run.recipe.kl_tol)
 
 
 def _stalled(history: History, patience: int) -> bool:

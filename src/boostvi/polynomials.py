@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from itertools import pairwise
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Float
-from scipy.special import comb
 
 from boostvi._struct import static, struct
 
@@ -53,7 +52,8 @@ def place_of(coordinates: np.ndarray) -> np.ndarray:
     """Where `monomials` lists these (rows as in `exponents`)."""
     place = np.zeros(coordinates.shape[0], dtype=int)
     for k, last in zip(range(coordinates.shape[1], 0, -1), coordinates.T, strict=True):
-        place += np.where(last >= 0, comb(np.maximum(last, 0) + k, k).round().astype(int), 0)
+        before = np.maximum(last, 0)  # monomials of degree k in so many coordinates come first: C(before + k, k)
+        place += np.where(last >= 0, np.prod([before + j for j in range(1, k + 1)], axis=0) // math.factorial(k), 0)
     return place
 
 
@@ -110,8 +110,11 @@ def _places(dim: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=8)
-def hermite(dim: int, degree: int) -> scipy.sparse.csr_array:
-    """Hermite polynomials, orthonormal under N(0, I), as combinations of the monomials (rows, in the same order)."""
+def hermite(dim: int, degree: int) -> Any:
+    """Hermite polynomials, orthonormal under N(0, I), as combinations of the monomials; a sparse matrix, its
+    rows in the same order."""
+    from scipy.sparse import csr_array
+
     listed = exponents(dim, degree)
     plain = np.all((listed[:, 1:] != listed[:, :-1]) | (listed[:, 1:] < 0), axis=1)  # no coordinate twice: u_a·u_b·…
     rows, columns, values = [*np.flatnonzero(plain)], [*np.flatnonzero(plain)], [1.0] * int(plain.sum())
@@ -128,4 +131,4 @@ def hermite(dim: int, degree: int) -> scipy.sparse.csr_array:
         rows += [int(i)] * len(terms)
         columns += place_of(np.array(padded)).tolist()
         values += list(terms.values())
-    return scipy.sparse.csr_array((values, (rows, columns)), shape=(len(listed), len(listed)))
+    return csr_array((values, (rows, columns)), shape=(len(listed), len(listed)))

@@ -145,7 +145,7 @@ def auto() -> Recipe:
         n_draws=200,
         elbo_draws=4000,
         max_components=MAX_COMPONENTS,
-        kl_tol=0.005,
+        kl_tol=0.01,
         min_steps=1,
         patience=2,
     )

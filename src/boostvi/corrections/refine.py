@@ -30,8 +30,12 @@ NARROWER = 0.85
 POOR = 0.1
 """Components are split whose weight × sd(R) is at least this fraction of the largest."""
 DRAWS_PER_DIM = 4
+POLISHING_DRAWS = 2048
+"""Of a round without a split, at least, unless an evaluation costs much: what is left then is mostly noise."""
 STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
+MANY = 16
+"""Dimensions from which a warp is tried: in fewer, a few more components do the same and are quicker to fit."""
 DEGREES = (2, 3)
 """Of the polynomials of a warp's layers, one after the other; less where there would be too many monomials."""
 MAX_MONOMIALS = 9000
@@ -83,12 +87,13 @@ class Refine(Correction):
             model.add(work)
             if gain > STRAIGHTER * kl:
                 return self._straight(mixture, warp, table, model)
-        n = max(self.draws, DRAWS_PER_DIM * target.dim)
+        each = max(self.draws, DRAWS_PER_DIM * target.dim)
+        least = 0 if target.is_costly else POLISHING_DRAWS
         before = mixture
         if kl > self.split_above and mixture.n_active < self.max_components:
             # One round tells which components fit worst.
-            mixture, spread = natural_gradient.joint_round(model, mixture, n * mixture.n_active, 1.0, keys[0])
-            mixture = self._split(mixture, np.asarray(spread), host_generator(keys[1]))
+            mixture, spread = natural_gradient.joint_round(model, mixture, each * mixture.n_active, 1.0, keys[0])
+            mixture, least = self._split(mixture, np.asarray(spread), host_generator(keys[1])), 0
         cooling = self.rounds // 4
         caps = [1.0] * self.rounds + [cap for cap in COOLING for _ in range(cooling)]
         for i, cap in enumerate(caps):
@@ -97,14 +102,20 @@ class Refine(Correction):
                     mixture = before  # a split that has not settled is worse than none
                 break
             round_key = jax.random.fold_in(keys[2], i)
-            mixture, _ = natural_gradient.joint_round(model, mixture, n * mixture.n_active, cap, round_key)
+            n = max(each * mixture.n_active, least)
+            mixture, _ = natural_gradient.joint_round(model, mixture, n, cap, round_key)
         mixture = self._cleaned(mixture)
         blank = tables.empty(target.dim, mixture.capacity, table.n_draws)
         return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
 
     def _degree(self, mixture: Mixture) -> int | None:
         """Of the polynomials of the next layer of a warp; None if there is to be none."""
-        if not self.straighten or mixture.n_active > 1 or type(mixture.family) is not FullRankNormal:
+        if (
+            not self.straighten
+            or mixture.dim < MANY
+            or mixture.n_active > 1
+            or type(mixture.family) is not FullRankNormal
+        ):
             return None
         layers = len(mixture.warp.layers) if mixture.warp is not None else 0
         if layers >= len(DEGREES):
