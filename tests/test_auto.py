@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm, t
 
 import boostvi as bv
@@ -20,6 +21,7 @@ from boostvi.next_component import Explore, Race
 from boostvi.next_component.climb import climb
 from boostvi.next_component.explore import look
 from boostvi.next_component.local import CountedTarget, distinct, gaussians_at, isotropic
+from boostvi.next_component.race import LIGHT_TAIL, TAIL_SHARE, tail_index
 
 GRID = 6.0 * np.array([[i, j] for i in (-1, 0, 1) for j in (-1, 0, 1)], dtype=np.float64)
 
@@ -98,6 +100,25 @@ def test_heavy_tails_choose_their_family(dim):
     assert "student-t" in result.mixture.family.name
     assert result.elbo > -0.05
     assert np.isfinite(result.mixture.params["log_volume"]).all()
+
+
+def test_several_modes_are_no_heavy_tail():
+    """A Student-t over all of them has an ELBO that looks better than a Normal's in few draws, and is −∞."""
+    loc, sd = np.array([-4.0, -1.0, 1.5, 5.0]), np.array([0.5, 0.3, 0.4, 0.8])
+    target = bv.Target(lambda z: logsumexp(norm.logpdf(z[0], loc, sd)) - jnp.log(4.0), 1)
+    result = bv.fit(target, progress=False)
+    assert (result.mixture.family.name, result.mixture.n_active) == ("full-rank-normal", 4)
+    assert abs(result.elbo) < 1e-3
+
+
+def test_the_index_of_a_tail():
+    """Of how far ln p − ln q falls below its median: 1/a if further than x has probability x^(−a)."""
+    uniform = np.random.default_rng(0).random(100_000)
+    fall = uniform**-1.0 - 2.0  # of median 0; the shift by 2 makes the index at most 2/18 higher
+    assert 1.0 < tail_index(-fall) + 4.0 / np.sqrt(TAIL_SHARE * fall.size) < 1.3
+    assert tail_index(np.log(uniform)) < LIGHT_TAIL
+    assert tail_index(np.zeros(100)) == 0.0
+    assert tail_index(np.r_[np.zeros(100), -np.inf]) == np.inf
 
 
 def test_a_banana_takes_several_components_and_keeps_to_max_components():

@@ -636,7 +636,7 @@ class TestFiles:
                 for name in file.namelist()
                 if name.endswith(".npy")
             }
-        assert (manifest["format"], manifest["version"]) == ("boostvi run", 1)
+        assert (manifest["format"], manifest["version"]) == ("boostvi run", 2)
         assert manifest["seed"] == 3
         assert manifest["recipe"]["step_size"]["class"] == "Adaptive"
         assert manifest["history"]["elbo"] == result.history["elbo"].tolist()
@@ -650,13 +650,21 @@ class TestFiles:
         manifest, arrays = archive.read(saved)
         newer = manifest | {"version": VERSION + 1, "boostvi": "9.1", "state": "elsewhere"}
         archive.write(saved, newer, arrays | {"state/gain.npy": np.array("text")})
-        with pytest.raises(StorageError, match=r"run\.bvi: boostvi 9\.1 wrote it in version 2 .*upgrade"):
+        with pytest.raises(StorageError, match=r"run\.bvi: boostvi 9\.1 wrote it in version 3 .*upgrade"):
             bv.load(saved)
 
-    def test_what_version_1_holds(self, saved):
-        """If this changes, raise VERSION, and keep reading files of version 1."""
+    def test_version_1_had_no_warps(self, saved, result):
         manifest, arrays = archive.read(saved)
-        assert VERSION == 1
+        old = json.loads(json.dumps(manifest | {"version": 1}))
+        for place in (old["state"], old["best"]):
+            assert place.pop("warp") is None
+        archive.write(saved, old, arrays)
+        np.testing.assert_array_equal(bv.load(saved).mixture.sample(5), result.mixture.sample(5))
+
+    def test_what_version_2_holds(self, saved):
+        """If this changes, raise VERSION, and keep reading files of earlier versions."""
+        manifest, arrays = archive.read(saved)
+        assert VERSION == 2
         assert list(manifest) == [
             "format", "version", "boostvi", "status", "seed", "evals", "seconds", "names", "constrained", "recipe",
             "state", "best", "evaluation", "summary", "history",

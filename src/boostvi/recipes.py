@@ -85,7 +85,7 @@ class Recipe:
         """Natural gradients on all components at once: for full-rank families."""
         refine = Refine(
             split_above=self.kl_tol or 0.0,
-            straighten=self.family is None,
+            straighten_from=Refine.straighten_from if self.family is None else None,
             max_components=self.max_components or MAX_COMPONENTS,
         )
         return {"first": Race(heavy_tails=self.family is None), "next_component": Explore(), "correction": refine}

@@ -34,8 +34,6 @@ POLISHING_DRAWS = 2048
 """Of a round without a split, at least, unless an evaluation costs much: what is left then is mostly noise."""
 STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
-MANY = 16
-"""Dimensions from which a warp is tried: in fewer, a few more components do the same and are quicker to fit."""
 DEGREES = (2, 3)
 """Of the polynomials of a warp's layers, one after the other; less where there would be too many monomials."""
 MAX_MONOMIALS = 9000
@@ -48,14 +46,16 @@ SAME = 0.01
 class Refine(Correction):
     """Natural-gradient rounds on all components and weights.
 
-    While the KL is above `split_above` nats, more is done first. straighten: a Normal that is alone gets a warp, up to
-    two layers of it, if that takes away enough of the KL (`corrections.straighten`). Otherwise the components that fit
-    worst are split in two: the mixture doubles. rounds: at full step size, and three quarters as many again while it
-    cools. draws: per component and round (4·d if that is more). prune: weights below this become exactly 0.
+    While the KL is above `split_above` nats, more is done first. straighten_from: a Normal that is alone in so many
+    dimensions or more gets a warp, up to two layers of it, if that takes away enough of the KL
+    (`corrections.straighten`); in fewer a few more components do the same and are quicker to fit; None: never.
+    Otherwise the components that fit worst are split in two: the mixture doubles. rounds: at full step size, and three
+    quarters as many again while it cools. draws: per component and round (4·d if that is more). prune: weights below
+    this become exactly 0.
     """
 
     split_above: float = 0.01
-    straighten: bool = static(default=True)
+    straighten_from: int | None = static(default=16)
     rounds: int = static(default=16)
     draws: int = static(default=100)
     prune: float = 1e-4
@@ -68,6 +68,8 @@ class Refine(Correction):
         check("prune", self.prune, lambda v: 0 <= v < 1, "in [0, 1)")
         for argument in ("rounds", "draws", "max_components"):
             check_count(argument, getattr(self, argument))
+        if self.straighten_from is not None:
+            check_count("straighten_from", self.straighten_from)
 
     def apply(self, target, mixture, table, arrived, kl, key, out_of_time):
         if not isinstance(mixture.family, LinearFamily):
@@ -110,12 +112,8 @@ class Refine(Correction):
 
     def _degree(self, mixture: Mixture) -> int | None:
         """Of the polynomials of the next layer of a warp; None if there is to be none."""
-        if (
-            not self.straighten
-            or mixture.dim < MANY
-            or mixture.n_active > 1
-            or type(mixture.family) is not FullRankNormal
-        ):
+        too_few = self.straighten_from is None or mixture.dim < self.straighten_from
+        if too_few or mixture.n_active > 1 or type(mixture.family) is not FullRankNormal:
             return None
         layers = len(mixture.warp.layers) if mixture.warp is not None else 0
         if layers >= len(DEGREES):

@@ -172,12 +172,18 @@ def draws_of(
     return z, model(z.reshape(-1, dim))[0].reshape(count, n)
 
 
-def visible_kl(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> float:
-    """KL of one component on the region that it visits."""
+def log_ratios(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> Float[np.ndarray, " n"]:
+    """ln p − ln q at draws of one component."""
     padded, n = in_lanes(params)
     z, _, log_q = natural_gradient.local_draws(family, padded, key, n)
     log_target, _ = model(np.asarray(z).reshape(-1, padded["loc"].shape[1]))
-    return diagnostics.evaluate(log_target, np.asarray(log_q).ravel()).kl_estimate
+    return log_target - np.asarray(log_q).ravel()
+
+
+def visible_kl(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> float:
+    """KL of one component on the region that it visits."""
+    ratios = log_ratios(model, family, params, key)
+    return diagnostics.evaluate(ratios, np.zeros_like(ratios)).kl_estimate
 
 
 def local_vi(

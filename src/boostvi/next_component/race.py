@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array
 from scipy.special import gammaln
@@ -20,6 +21,7 @@ from boostvi.next_component.local import (
     distinct,
     isotropic,
     local_vi,
+    log_ratios,
     modes_at,
     take,
     visible_kl,
@@ -36,6 +38,10 @@ GOOD_ENOUGH = 0.3
 HEAVY = 0.05
 """Nats from which heavy-tailed families are tried."""
 HEAVY_FAMILIES = (FullRankStudentT(2.0), ProductStudentT(2.0), FullRankStudentT(6.0), ProductStudentT(6.0))
+LIGHT_TAIL = 0.6
+TAIL_SHARE = 0.05
+"""A heavy-tailed family is out where ln p falls so fast, along its own draws, that its ELBO cannot be estimated: the
+index of that tail, from this share of the draws, may be this high (1/2 and some noise)."""
 ROUGH_SCALES = (0.5, 0.7, 1.0)
 ROUGH_DRAWS = 256
 ROUGH_SLACK = 0.3
@@ -125,9 +131,22 @@ def _heavier(
     if not rough[winner] > elbos.max() - ROUGH_SLACK:
         return family, params, elbos
     heavy, heavy_elbos = local_vi(model, winner, scaled(starts, 1.0 / winner.unit_sd), ROUNDS, key)
-    if not heavy_elbos.max() - elbos.max() > HEAVY_GAIN * min(kl, MOST_KL):
+    highest = take(heavy, [int(np.argmax(heavy_elbos))])
+    ratios = log_ratios(model, winner, highest, jax.random.fold_in(key, ROUNDS))
+    gain = ratios.mean() - 2.0 * ratios.std() / np.sqrt(ratios.size) - elbos.max()
+    # An ELBO that is infinitely low may not show it in few draws; the tail does.
+    if not gain > HEAVY_GAIN * min(kl, MOST_KL) or tail_index(ratios) > LIGHT_TAIL:
         return family, params, elbos
     return winner, heavy, heavy_elbos
+
+
+def tail_index(log_ratios: np.ndarray) -> float:
+    """How heavy the lower tail of ln p − ln q is, by Hill's estimator: its mean has a finite variance below 1/2."""
+    fall = np.sort(np.median(log_ratios) - log_ratios)[::-1]
+    count = max(2, int(TAIL_SHARE * fall.size))
+    if not np.isfinite(fall[0]) or not fall[count] > 0:
+        return np.inf if not np.isfinite(fall[0]) else 0.0
+    return float(np.mean(np.log(fall[:count] / fall[count])))
 
 
 def _rough_elbo(model: CountedTarget, family: StudentT, params: Params, rng: np.random.Generator) -> float:
