@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import zipfile
 
 import jax
@@ -15,18 +16,21 @@ import numpy as np
 import pytest
 from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
+from matplotlib import pyplot as plt
 
 import boostvi as bv
-from boostvi import polynomials
+from boostvi import plots, polynomials, probes
 from boostvi import warp as warps
 from boostvi._jit import new_key
 from boostvi._struct import replace
 from boostvi.corrections import Refine
 from boostvi.corrections.straighten import cumulants, straighten
 from boostvi.families import FullRankNormal
+from boostvi.next_component import Explore
 from boostvi.polynomials import Polynomial
 from boostvi.recipes import auto
 from boostvi.snapshot import snapshot
+from boostvi.storage import archive
 from boostvi.storage.archive import StorageError
 from boostvi.target import log_densities, values_and_gradients
 from boostvi.warp import Layer, Warp
@@ -131,6 +135,12 @@ class TestWarp:
         np.testing.assert_allclose(log_det_back, log_det, atol=1e-6)
         np.testing.assert_allclose(jax.vmap(warp.backward)(z[:20]), u[:20], atol=1e-6)
 
+    @pytest.mark.parametrize("scale", [3.0, 30.0, 300.0])
+    def test_there_and_back_from_afar(self, scale):
+        """Where polynomials of degree 3 without bounds would be astronomical."""
+        warp, z = random_warp(5, 3), scale * np.random.default_rng(4).standard_normal((200, 5))
+        np.testing.assert_allclose(warp.to_z(warp.to_u(z)[0])[0], z, rtol=1e-6, atol=1e-6)
+
     def test_far_out_nothing_breaks(self):
         u, log_det = random_warp(5, 3).to_u(np.full((3, 5), 1e200))
         assert np.isfinite(u).all()
@@ -178,23 +188,24 @@ class TestWarp:
 
 MIXING = np.array([[1.0, 0.0, 0.0], [0.6, 1.0, 0.0], [-0.4, 0.3, 0.5]])
 SHAPE = 1.5
+PLACE = 5.0
 STRAIGHT = {"correction": Refine(straighten_from=2), "seed": 0, "progress": False}
 
 
 def skewed() -> bv.Target:
-    """Three logarithms of Gamma variables, mixed: one skewed mode, log Z = 0."""
+    """Three logarithms of Gamma variables, mixed and moved: one skewed mode, log Z = 0."""
     inverse = np.linalg.inv(MIXING)
     constant = -3.0 * gammaln(SHAPE) - np.linalg.slogdet(MIXING)[1]
 
     def log_density(z):
-        x = z @ inverse.T
+        x = (z - PLACE) @ inverse.T
         return jnp.sum(SHAPE * x - jnp.exp(x)) + constant
 
     return bv.Target(log_density, 3)
 
 
 def exact_draws(n: int) -> np.ndarray:
-    return np.log(np.random.default_rng(8).gamma(SHAPE, size=(n, 3))) @ MIXING.T
+    return np.log(np.random.default_rng(8).gamma(SHAPE, size=(n, 3))) @ MIXING.T + PLACE
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +266,48 @@ class TestFit:
         assert (taken.sd < 1.2 * exact.std(axis=0)).all()
         np.testing.assert_allclose(taken.draws.mean(axis=0), exact.mean(axis=0), atol=0.5)
 
+    def test_fresh_draws_are_in_the_targets_space(self, result):
+        exact = exact_draws(10_000)
+        np.testing.assert_allclose(result._fresh[0].mean(axis=0), exact.mean(axis=0), atol=0.15)
+        np.testing.assert_allclose(result.inverse_mass_matrix(), np.cov(exact.T), atol=0.2)
+        for picture in (plots.corner, plots.marginals, plots.residual, plots.density):
+            plt.close(picture(result))
+
+    def test_summaries_name_the_warp(self, result):
+        assert re.search(r"of family full-rank-normal behind a warp of [12] layers?", result.summary())
+
+    @pytest.mark.parametrize("distance", [6.0, 20.0])
+    def test_a_mode_far_away_is_seen(self, result, distance):
+        """Its share is that of two Normals in u: the warp does not suit it."""
+        far, one = result.mixture.sample(1, seed=0)[0] + distance, skewed()
+
+        def log_density(z):
+            parts = jnp.stack([one.log_density(z), jnp.sum(norm.logpdf(z, far, 0.5))])
+            return jax.nn.logsumexp(parts + jnp.log(jnp.array([0.7, 0.3])))
+
+        best = result.run.best
+        found = probes.probe(bv.Target(log_density, 3).through(best.warp), best, new_key(0), climbs=64)
+        assert 0.1 < found.missed_share < 0.4
+        np.testing.assert_allclose(found.locations[0], far, atol=0.5)
+
+    def test_another_number_of_draws(self, target):
+        """A table that is made anew has the density of u, as the components have."""
+        recipe = dataclasses.replace(auto(), draws_growth=1.5, kl_tol=0.05, min_steps=4)
+        once = {"correction": Refine(split_above=0.05, straighten_from=2)}
+        grown = bv.fit(target, recipe=recipe, max_steps=4, **STRAIGHT | once)
+        state = grown.run.state
+        assert state.mixture.warp is not None
+        z = np.asarray(state.table.draws)[np.asarray(state.table.filled)][0]
+        expected = log_densities(target.through(state.mixture.warp), z)
+        np.testing.assert_allclose(np.asarray(state.table.log_target)[np.asarray(state.table.filled)][0], expected)
+
+    def test_few_starts(self, target):
+        fitted = bv.fit(target, next_component=Explore(n_starts=2), max_steps=2, **STRAIGHT)
+        assert fitted.mixture.warp is not None
+
+    def test_it_is_made_of_plain_arrays(self, result):
+        assert {type(leaf) for leaf in jax.tree.leaves(result.mixture)} == {np.ndarray}
+
     def test_saved_and_loaded(self, target, result, tmp_path):
         result.save(tmp_path / "run.bvi")
         loaded = bv.load(tmp_path / "run.bvi", target=target)
@@ -272,16 +325,34 @@ class TestFit:
     def test_a_strange_file_is_refused(self, result, tmp_path, degrees):
         file = tmp_path / "run.bvi"
         result.save(file)
-        with zipfile.ZipFile(file) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(file) as zipped:
+            members = {name: zipped.read(name) for name in zipped.namelist()}
         (name,) = (name for name in members if name.endswith(".json"))
         manifest = json.loads(members[name])
         manifest["state"]["warp"] = degrees
         members[name] = json.dumps(manifest).encode()
-        with zipfile.ZipFile(file, "w") as archive:
+        with zipfile.ZipFile(file, "w") as zipped:
             for member, content in members.items():
-                archive.writestr(member, content)
+                zipped.writestr(member, content)
         with pytest.raises(StorageError, match="cannot load"):
+            bv.load(file)
+
+    @pytest.mark.parametrize(
+        ("array", "change", "message"),
+        [
+            ("inverse", lambda a: 2.0 * a, "not inverted"),
+            ("log_volume", lambda a: a + 1.0, "wrong volume"),
+            ("shift/slopes", lambda a: a + 1.0, "come later"),
+            ("skew", lambda a: a + np.nan, "not finite"),
+        ],
+    )
+    def test_a_file_whose_warp_is_no_map_is_refused(self, result, tmp_path, array, change, message):
+        file = tmp_path / "run.bvi"
+        result.save(file)
+        manifest, arrays = archive.read(file)
+        (name,) = (name for name in arrays if name.endswith(f"warp/layers/0/{array}.npy") and "state" in name)
+        archive.write(file, manifest, arrays | {name: change(arrays[name])})
+        with pytest.raises(StorageError, match=message):
             bv.load(file)
 
     def test_a_given_family_is_not_warped(self):

@@ -208,7 +208,7 @@ def _advance(run: Run, target: Target, elapsed: Elapsed, deadline: float | None)
     if state.mixture.n_active == state.mixture.capacity:
         state = boosting.grow(state, 2 * state.mixture.capacity)
     if run.recipe.draws_at(t) != state.table.n_draws:
-        state, extra = boosting.redraw(state, target, run.recipe.draws_at(t))
+        state, extra = boosting.redraw(state, target.through(state.mixture.warp), run.recipe.draws_at(t))
     state, info = boosting.step(run.parts, target, state, clock)
     return _recorded(run, target, state, info, extra, clock, elapsed)
 

@@ -48,6 +48,14 @@ class Mixture:
         """Numbers that describe the active components, and the warp."""
         return self.n_active * self.family.n_params(self.dim) + (self.warp.n_params if self.warp is not None else 0)
 
+    @property
+    def family_name(self) -> str:
+        """In words: the components' family, and whether a warp is before it."""
+        if self.warp is None:
+            return self.family.name
+        n = len(self.warp.layers)
+        return f"{self.family.name} behind a warp of {n} layer{'s' if n > 1 else ''}"
+
     # -- for people: concrete arrays in, NumPy arrays out, whatever the ambient precision
 
     @float64
@@ -98,7 +106,7 @@ class Mixture:
         weights = np.asarray(self.weights)
         order = np.argsort(-weights, kind="stable")[: max(1, np.count_nonzero(weights))]
         params = jax.tree.map(lambda leaf: np.asarray(leaf)[order], self.params)
-        return replace(self, params=params, weights=weights[order])
+        return replace(self, params=params, weights=weights[order], warp=jax.tree.map(np.asarray, self.warp))
 
 
 def empty(family: Family, dim: int, capacity: int) -> Mixture:

@@ -132,3 +132,11 @@ def hermite(dim: int, degree: int) -> Any:
         columns += place_of(np.array(padded)).tolist()
         values += list(terms.values())
     return csr_array((values, (rows, columns)), shape=(len(listed), len(listed)))
+
+
+def is_triangular(polynomial: Polynomial) -> bool:
+    """Whether row i has no coefficients but for monomials of the coordinates before it."""
+    slopes = np.asarray(polynomial.slopes)
+    row, last, place = np.indices(slopes.shape)
+    ends = np.array([n_monomials(c + 1, polynomial.degree - 1) for c in range(slopes.shape[1])])
+    return not np.any(slopes[(last >= row) | (place >= ends[last])])

@@ -21,7 +21,7 @@ from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 from boostvi.next_component.explore import look
 from boostvi.next_component.local import CountedTarget
-from boostvi.target import Target
+from boostvi.target import Target, to_own
 
 CLIMBS = 256
 COSTLY = 4
@@ -61,7 +61,7 @@ def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) ->
     key_look, key_chains = sub_keys(key, 2)
     climbs = climbs // COSTLY if target.is_costly else climbs
     found = look(target, mixture, climbs, key_look)
-    locations = found.components["loc"] if found.elbos.size else np.zeros((0, target.dim))
+    locations = to_own(target, found.components["loc"]) if found.elbos.size else np.zeros((0, target.dim))
     drift, drift_se, evals = chains(target, mixture, key_chains)
     with np.errstate(over="ignore"):
         missed = np.exp(found.elbos - found.elbo)

@@ -70,10 +70,16 @@ class Result:
 
     @cached_property
     @float64
-    def _fresh(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draws of the mixture that had no part in the fit, with ln p and ln q there."""
+    def _inner(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draws of the mixture that had no part in the fit, where its components live, with ln p and ln q there."""
         key = diagnostics.key_for(self.run.seed, "final", self.best_step)
         return diagnostics.fresh_log_densities(self._space, self.run.best, key, JUDGING_DRAWS)
+
+    @cached_property
+    def _fresh(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """These draws where the target lives, with ln p and ln q: of the same difference, which is all that counts."""
+        draws, log_target, log_q = self._inner
+        return self.mixture.warped(draws), log_target, log_q
 
     @property
     def _space(self) -> Target:
@@ -83,9 +89,9 @@ class Result:
     @cached_property
     @float64
     def evaluation(self) -> Evaluation:
-        draws, log_target, log_q = self._fresh
+        draws, log_target, log_q = self._inner
         wide = diagnostics.wide_draws(self._space, self.run.best, draws, self.run.seed)
-        return diagnostics.evaluate(log_target, log_q, wide, self.mixture.warped(draws))
+        return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0])
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:
@@ -139,7 +145,7 @@ class Result:
         if verdict != "unreliable":
             return verdict, reasons
         starts = starting_points(self.target, diagnostics.key_for(self.run.seed, "start", 0))
-        improper = diagnostics.runaway(self.mixture.warped(self._fresh[0]), starts, self.target.names)
+        improper = diagnostics.runaway(self._fresh[0], starts, self.target.names)
         return verdict, reasons if improper is None else (*reasons, improper)
 
     @cached_property
@@ -225,7 +231,7 @@ class Result:
     @float64
     def inverse_mass_matrix(self, *, dense: bool = True) -> np.ndarray:
         """Covariance of the posterior on R^d by importance (dense=False: the variances), to start NUTS with."""
-        draws, weights = self.mixture.warped(self._fresh[0]), self._importance[0]
+        draws, weights = self._fresh[0], self._importance[0]
         centred = draws - weights @ draws
         return (centred * weights[:, None]).T @ centred if dense else weights @ centred**2
 

@@ -47,7 +47,7 @@ def headline(result: Result) -> str:
         f"ELBO {result.elbo:.4f} ± {result.elbo_se:.2g}   log evidence {result.log_evidence:.4f}   "
         f"KL ≈ {result.kl_estimate:.3g} ± {result.kl_se:.2g} nats   k̂ {result.khat:.2f}   "
         f"ESS {result.ess:.0f} of {result.judging_draws}",
-        f"{n} component{'s' if n > 1 else ''} of family {result.mixture.family.name} ({step}); "
+        f"{n} component{'s' if n > 1 else ''} of family {result.mixture.family_name} ({step}); "
         f"{result.evals:,} target evaluations in {result.run.seconds:.1f} s",
         f"stopped: {result.status} ({STATUS[result.status]})",
     ]

@@ -199,6 +199,12 @@ class Warped:
 
     minibatch = None
 
+    def init(self, key: Array) -> Float[Array, " dim"]:
+        return self.warp.backward(self.target.init(key))
+
+    def subsampled(self, key: Array) -> Warped:
+        return self
+
     @property
     def original(self) -> Target:
         return self.target
@@ -206,10 +212,6 @@ class Warped:
     @property
     def dim(self) -> int:
         return self.target.dim
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.target.names
 
     @property
     def is_costly(self) -> bool:

@@ -5,9 +5,12 @@ A layer maps u to z = loc + A x with
     x_i = exp(s_i(u_<i)) · (f_i(u_i) + m_i(u_<i)),        f_i(u) = sinh(exp(tail_i)·asinh(u) + skew_i),
 
 m_i and s_i polynomials of the coordinates before i. It is a bijection with a triangular Jacobian, whatever the
-coefficients, so that densities are exact. Around the identity the polynomials of degree D and D − 1 stand for all
-cumulants of order D + 1: skewness along and across all axes (D = 2), and what a Normal lacks at order four (D = 3);
-f_i stands for those of a single axis (Jones & Pewsey 2009). A warp is a chain of layers; the last is applied first.
+coefficients, so that densities are exact. Around the identity the polynomials of degree D and D − 1 stand for the
+cumulants of order D + 1 (skewness along and across all axes for D = 2), but those that have their highest coordinate
+more than twice, of which f_i has its own (Jones & Pewsey 2009). A warp is a chain of layers; the last is applied first.
+
+The polynomials see every coordinate clipped to where a Normal has mass. Beyond it a layer is as tame as a straight
+line: a mode that is far away has a place in u from which there is a way back, and can be seen to be missed.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ from boostvi.polynomials import Polynomial, zero
 
 MOST_LOG_SCALE = 10.0
 """Bound on |s_i|: a bounded factor keeps every draw finite."""
-FARTHEST = 1e3
-"""Inverses are looked for among |u_i| up to this: beyond it no Normal has mass, and polynomials overflow."""
+REACH = 4.0
+"""Coordinates are clipped to this for the polynomials."""
+FARTHEST = 1e50
+"""Inverses are looked for among |u_i| up to this: their squares are finite."""
 CONVERGED = 1e-12
 TILE = 128
 
@@ -47,10 +52,10 @@ class Layer:
 
     def forward(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """z and ln |det ∂z/∂u| at one point."""
-        s = jnp.clip(self.log_scale(u), -MOST_LOG_SCALE, MOST_LOG_SCALE)
+        shift, s = self._polynomials(u)
         bent = jnp.exp(self.tail) * jnp.arcsinh(u) + self.skew
         log_slope = self.tail + _log_cosh(bent) - 0.5 * jnp.log1p(u**2)
-        x = jnp.exp(s) * (jnp.sinh(bent) + self.shift(u))
+        x = jnp.exp(s) * (jnp.sinh(bent) + shift)
         return self.loc + x @ self.factor.T, jnp.sum(s + log_slope) + self.log_volume
 
     def backward(self, z: Float[Array, " dim"], differentiable: bool) -> Float[Array, " dim"]:
@@ -59,8 +64,8 @@ class Layer:
         x = (z - self.loc) @ self.inverse.T
 
         def improved(u):
-            s = jnp.clip(self.log_scale(u), -MOST_LOG_SCALE, MOST_LOG_SCALE)
-            bent = jnp.arcsinh(x * jnp.exp(-s) - self.shift(u))
+            shift, s = self._polynomials(u)
+            bent = jnp.arcsinh(x * jnp.exp(-s) - shift)
             return jnp.clip(jnp.sinh((bent - self.skew) * jnp.exp(-self.tail)), -FARTHEST, FARTHEST)
 
         if differentiable:
@@ -76,6 +81,11 @@ class Layer:
             return i + 1, jnp.max(jnp.abs(new - u) / (1.0 + jnp.abs(u))), new
 
         return jax.lax.while_loop(unsettled, again, (0, jnp.asarray(jnp.inf, x.dtype), jnp.zeros_like(x)))[2]
+
+    def _polynomials(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        """m and s."""
+        near = jnp.clip(u, -REACH, REACH)
+        return self.shift(near), jnp.clip(self.log_scale(near), -MOST_LOG_SCALE, MOST_LOG_SCALE)
 
 
 @struct

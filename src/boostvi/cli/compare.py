@@ -73,7 +73,7 @@ def _row(name: str, result: Any) -> dict[str, Any]:
     known = {key: row[key] for key in ("elbo", "elbo_se", "kl_estimate", "kl_se", "log_evidence")}
     return {
         "run": name, "verdict": None, "status": result.status, **known, "khat": math.nan, "ess": math.nan,
-        "components": row["n_active"], "family": result.mixture.family.name, "steps": result.history.rows[-1]["step"],
+        "components": row["n_active"], "family": result.mixture.family_name, "steps": result.history.rows[-1]["step"],
         "evals": result.evals, "seconds": result.run.seconds,
     }  # fmt: skip
 

@@ -73,7 +73,7 @@ def numbers(result: Result) -> dict[str, Any]:
         "khat": result.khat,
         "ess": result.ess,
         "components": result.mixture.n_active,
-        "family": result.mixture.family.name,
+        "family": result.mixture.family_name,
         "steps": result.history.rows[-1]["step"],
         "evals": result.evals,
         "seconds": result.run.seconds,

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from boostvi import polynomials
 from boostvi import warp as warps
-from boostvi._jit import counted_jit, host_generator
+from boostvi._jit import counted_jit, host_generator, sub_keys
 from boostvi._struct import replace, struct
 from boostvi.families.base import Params
 from boostvi.next_component.local import CountedTarget
@@ -133,19 +133,21 @@ def straighten(
     it gains, less twice its error; and what that took."""
     warp = target.warp if isinstance(target, Warped) else None
     count = CountedTarget(target)
-    model = CountedTarget(target)
-    order = _order(model, normal, jax.random.fold_in(key, 0))
-    count.add(model)
-    layer = warps.identity(normal["loc"], _root(normal, order), degree)
+    key_order, key_rounds, key_gain = sub_keys(key, 3)
+    first = layer = warps.identity(normal["loc"], _root(normal, _order(count, normal, key_order)), degree)
     n_features = polynomials.n_monomials(layer.loc.size, degree)
     pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2, CHEAP / n_features), MAX_PAIRS) / BLOCK)
     full = 1.0 / (1.0 + n_features / (2.0 * pairs))  # the quickest that products with so many features allow
     elbos: list[float] = []
     errors: list[float] = []
     best, averaged = layer, 0
-    for i in range(1, MOST_ROUNDS + MOST_AVERAGED + 1):
-        model = CountedTarget(target.original.through(warps.append(warp, layer)))
-        sums = _sums(model, degree, pairs, jax.random.fold_in(key, i))
+
+    def through(layer: Layer) -> CountedTarget:
+        return CountedTarget(target.original.through(warps.append(warp, layer)))
+
+    for i in range(MOST_ROUNDS + MOST_AVERAGED):
+        model = through(layer)
+        sums = _sums(model, degree, pairs, jax.random.fold_in(key_rounds, i))
         count.add(model)
         elbo, error = _elbo(sums, 2 * pairs)
         if not elbos and not np.isfinite(elbo):
@@ -153,20 +155,26 @@ def straighten(
         if elbos and not elbo > max(elbos) - WORSE * math.hypot(error, errors[int(np.argmax(elbos))]):
             layer, full = best, 0.5 * full
             continue
-        if averaged or i > MOST_ROUNDS or (len(elbos) > 1 and elbo - elbos[-2] < 2.0 * error):
+        if averaged or i >= MOST_ROUNDS or (len(elbos) > 1 and elbo - elbos[-2] < 2.0 * error):
             averaged += 1
         elbos.append(elbo)
         errors.append(error)
         best = layer
-        if out_of_time() or averaged > MOST_AVERAGED:
+        settled = averaged and _noise(sums, degree) / averaged < max(NOISE_SHARE * pairs * error**2, LEAST_NOISE)
+        if settled or out_of_time() or averaged > MOST_AVERAGED:
             break
         step, size = _newton(sums, degree)
         beta = min(full / max(averaged, 1), math.sqrt(TRUST / size)) if size > 0 else 0.0
         layer = _moved(layer, step, beta)
-        if averaged and _noise(sums, degree) / averaged < max(NOISE_SHARE * pairs * error**2, LEAST_NOISE):
-            best = layer
-            break
-    gain = np.mean(elbos[-3:]) - elbos[0] - 2.0 * math.hypot(errors[0], errors[-1]) if elbos else -np.inf
+    if best is first:
+        return warps.append(warp, best), -np.inf, count
+    noise = host_generator(key_gain).standard_normal((2 * pairs, target.dim))
+    before, after = through(first), through(best)
+    with np.errstate(invalid="ignore"):  # both may be −inf: then it gains nothing that could be told
+        gains = after(noise)[0] - before(noise)[0]  # paired, and fresh
+        gain = gains.mean() - 2.0 * gains.std() / math.sqrt(gains.size)
+    count.add(before)
+    count.add(after)
     return warps.append(warp, best), float(gain), count
 
 
@@ -187,7 +195,8 @@ def _elbo(sums: Sums, n: int) -> tuple[float, float]:
 
 def _order(model: CountedTarget, normal: Params, key: Array) -> np.ndarray:
     """The coordinates, first those that set the scale of others: E[G_i u_i u_j], G = ∇R in whitened units, is how the
-    width along i changes with j. A funnel's neck comes before its mouth."""
+    width along i changes with j. A funnel's neck comes before its mouth. (A fit's factor is nearly symmetric: axis i of
+    the whitened units is mostly coordinate i.)"""
     root, dim = np.asarray(normal["factor"]), normal["loc"].size
     noise = host_generator(key).standard_normal((max(2 * MIN_PAIRS, 4 * dim), dim))
     values, gradients = model(normal["loc"] + noise @ root.T)
@@ -208,17 +217,22 @@ def _root(normal: Params, order: np.ndarray) -> Float[np.ndarray, "dim dim"]:
 
 def _sums(model: CountedTarget, degree: int, pairs: int, key: Array) -> Sums:
     rng = host_generator(key)
-    total: Sums | None = None
+    total = _no_sums(model.target.dim, degree)
     for _ in range(pairs // BLOCK):
         noise = rng.standard_normal((BLOCK, model.target.dim))
         noise = np.concatenate([noise, -noise])
         total = _add(total, noise, *model(noise), degree)
-    assert total is not None
     return total
 
 
+def _no_sums(dim: int, degree: int) -> Sums:
+    row, number = np.zeros(dim), np.zeros(())
+    products = np.zeros((dim, dim, polynomials.n_monomials(dim, degree - 1)))
+    return Sums(row, products, row, row, row, number, number, number)  # type: ignore[arg-type]
+
+
 @counted_jit(static_argnums=4)
-def _add(total: Sums | None, noise: Array, values: Array, gradients: Array, degree: int) -> Sums:
+def _add(total: Sums, noise: Array, values: Array, gradients: Array, degree: int) -> Sums:
     usable = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), axis=1)
     slope = jnp.where(usable[:, None], gradients + noise, 0.0)
     residual = jnp.where(usable, values + jnp.sum(0.5 * (noise**2 + math.log(2.0 * math.pi)), axis=1), 0.0)
@@ -235,7 +249,7 @@ def _add(total: Sums | None, noise: Array, values: Array, gradients: Array, degr
         jnp.sum(slope * (jnp.arcsinh(noise) * root - along * noise), axis=0),
         jnp.sum(slope**2, axis=0), jnp.sum(residual), jnp.sum(residual**2), jnp.sum(usable, dtype=noise.dtype),
     )  # fmt: skip
-    return sums if total is None else jax.tree.map(jnp.add, total, sums)
+    return jax.tree.map(jnp.add, total, sums)
 
 
 def _newton(sums: Sums, degree: int) -> tuple[dict[str, np.ndarray], float]:

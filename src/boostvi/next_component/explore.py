@@ -47,9 +47,10 @@ MOST = 16
 @struct
 class Explore(NextComponent):
     """Climbs from `n_starts` points, chosen from prior draws, wide draws and draws of the inflated mixture; from a
-    quarter of them at steps other than 1, 2, 4, 8, …, or if the model is costly and that many find nothing. Every other
-    climb first goes up the deflated residual ln p − ln q, away from what is covered. A local maximum of p that the
-    mixture has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has mass."""
+    quarter of them at steps other than 1, 2, 4, 8, …, behind a warp, or if the model is costly and that many find
+    nothing. Every other climb first goes up the deflated residual ln p − ln q, away from what is covered. A local
+    maximum of p that the mixture has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has
+    mass."""
 
     n_starts: int = static(default=128)
 
@@ -155,7 +156,7 @@ def _starts(
 
 def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generator, key: Array) -> np.ndarray:
     """Prior draws, wide draws around the origin, and draws from the inflated mixture: as a whole, and one by one."""
-    prior = starting_points(target, key)
+    prior = starting_points(target, key)[: n // 4]
     each = (n - prior.shape[0]) // 3
     wide, _ = from_own(target, wide_points(rng, each, target.dim))
     weights = np.asarray(mixture.weights)

@@ -74,7 +74,7 @@ def data(result: Result, trace: Trace | None, z: np.ndarray, columns: dict[str, 
         "traced": trace is not None,
         "thinned": len(shown) < len(taken),
         "left_out": len(axes) - len(plan.axes),
-        "family": result.mixture.family.name,
+        "family": result.mixture.family_name,
         "diagonal": isinstance(result.mixture.family, DIAGONAL),
     }
 

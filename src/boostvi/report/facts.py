@@ -84,7 +84,7 @@ def _kl(value: float, error: float) -> Number:
 def _run(result: Result) -> tuple[Number, ...]:
     n, last = result.mixture.n_active, result.history.rows[-1]["step"]
     return (
-        Number("components", str(n), f"of family {result.mixture.family.name}"),
+        Number("components", str(n), f"of family {result.mixture.family_name}"),
         Number("boosting step", str(result.best_step), f"the best of {last}" if last else "the only one"),
         Number("target evaluations", f"{result.evals:,}", "calls of the log density or its gradient"),
         Number("time", duration(result.run.seconds), "wall clock, compilation included"),

@@ -130,7 +130,7 @@ def fit_auto(data: Data, max_seconds: float | None) -> dict[str, Any]:
         "n_active": int(result.mixture.n_active),
         "n_params": int(result.history["n_params"][-1]), "seconds": seconds,
         "log_evidence": result.log_evidence, "verdict": result.verdict, "status": result.status,
-        "family": result.mixture.family.name,
+        "family": result.mixture.family_name,
     }  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class LoadedResult(Result):
                 f"not judged yet: {target.remedy} gives the model, and with it a verdict",
                 f"step {self.best_step} of {self.history.rows[-1]['step']} had the highest ELBO, "
                 f"{row['elbo']:.4f} ± {row['elbo_se']:.2g}, with {row['n_active']} components of family "
-                f"{self.mixture.family.name}",
+                f"{self.mixture.family_name}",
                 f"{self.evals:,} target evaluations in {self.run.seconds:.1f} s; stopped: {STATUS[self.status]}",
                 "",
                 *(f"{name} = {mean:.4g} ± {sd:.4g}" for name, mean, sd in columns[:MOST_PARAMETERS]),

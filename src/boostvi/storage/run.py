@@ -20,14 +20,14 @@ from boostvi.directions import Kind
 from boostvi.families import Family
 from boostvi.history import COLUMNS, History
 from boostvi.mixture import Mixture
-from boostvi.polynomials import n_monomials
+from boostvi.polynomials import is_triangular, n_monomials
 from boostvi.recipes import Recipe
 from boostvi.storage import archive
 from boostvi.storage.archive import StorageError, require
 from boostvi.storage.codec import as_count, as_float, decode, encode, known_classes, number
 from boostvi.summary import STATUS
 from boostvi.table import Table
-from boostvi.warp import Warp, identity
+from boostvi.warp import Layer, Warp, identity
 
 if TYPE_CHECKING:
     from boostvi.fit import Run
@@ -41,6 +41,7 @@ KEY = "rbg"
 MOST_SPARE = 64
 """A mixture has at most this many slots for each stored one: a small file cannot ask for much memory."""
 SIMPLEX_TOLERANCE = 1e-6
+INVERSE_TOLERANCE = 1e-6
 MOST_LAYERS, MOST_DEGREE, MOST_MONOMIALS = 8, 8, 10_000
 """Of a warp: more than any fit makes."""
 COUNTS = ("step", "trials", "n_active", "n_params", "evals", "nonfinite")
@@ -242,8 +243,22 @@ def _expanded(mixture: Mixture, about: dict[str, Any]) -> Mixture:
     weights = np.zeros(about["capacity"])
     weights[about["slots"]] = stored
     require(all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(mixture.warp)), "its warp is not finite")
+    for layer in mixture.warp.layers if mixture.warp is not None else ():
+        _check_layer(layer)
     params = jax.tree.map(lambda leaf: leaf[row_of], mixture.params)
     return replace(mixture, params=params, weights=cast(Any, weights))
+
+
+def _check_layer(layer: Layer) -> None:
+    """Refuse a layer whose ways there and back, or whose volume, are not of one map."""
+    dim = len(layer.loc)
+    for polynomial in (layer.shift, layer.log_scale):
+        require(is_triangular(polynomial), "its warp has a polynomial of coordinates that come later")
+    size = np.abs(layer.inverse) @ np.abs(layer.factor)
+    error = np.abs(layer.inverse @ layer.factor - np.eye(dim))
+    require((error <= INVERSE_TOLERANCE * (1.0 + size)).all(), "its warp has a factor that is not inverted")
+    volume = np.linalg.slogdet(layer.factor)[1]
+    require(abs(volume - layer.log_volume) < INVERSE_TOLERANCE * (1.0 + abs(volume)), "its warp has a wrong volume")
 
 
 def _expanded_table(rows: dict[str, np.ndarray], capacity: int, filled: np.ndarray) -> Table:
