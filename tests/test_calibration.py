@@ -256,6 +256,7 @@ def exact():
     return found, trace_counts - before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_ranks_are_those_of_the_posterior(exact):
     found, _ = exact

@@ -463,6 +463,8 @@ class TestProcesses:
         "fully-corrective",
         "--family",
         "diagonal-normal",
+        "--max-steps",
+        "2000",
         "--out",
         "r",
     )

@@ -197,6 +197,7 @@ def check_step(name, weights, slot, fraction, direction, gamma, new, dropped, fr
         assert direction.kind == (Kind.FRANK_WOLFE if is_new else Kind.PAIRWISE)
 
 
+@pytest.mark.slow
 def test_simplex_over_thousands_of_random_directions():
     rng, n = np.random.default_rng(0), 5000
     weights = rng.gamma(rng.choice([0.02, 0.3, 2.0], size=(n, 1)) * np.ones(SLOTS)) + 1e-300

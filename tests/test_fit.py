@@ -399,7 +399,7 @@ def half_line() -> bv.Target:
 @pytest.mark.parametrize(
     ("step_size", "direction"),
     [
-        ("exact", "frank-wolfe"),
+        pytest.param("exact", "frank-wolfe", marks=pytest.mark.slow),
         ("adaptive", "pairwise"),
         (LineSearch(draws="fresh"), "frank-wolfe"),
         (Adaptive(draws="fresh"), "away"),

@@ -12,6 +12,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 KILLS, STEPS = 5, 7
 
 
+@pytest.mark.slow  # test_cli.py kills a fit, too
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_killed_fits_end_as_if_nothing_had_happened(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)

@@ -238,7 +238,8 @@ def long_chain(dim: int):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
-    ("make_params", "size", "solvable"), [(covariance_of_condition, 1e12, True), (long_chain, None, False)]
+    ("make_params", "size", "solvable"),
+    [(covariance_of_condition, 1e12, True), pytest.param(long_chain, None, False, marks=pytest.mark.slow)],
 )
 def test_an_ill_conditioned_component_invents_no_density(make_params, size, solvable):
     """The mean of −ln s over its own draws is its entropy, (d/2)(1 + ln 2π) + ln det L, to d/2 of variance per draw.

@@ -108,8 +108,8 @@ def test_the_counter_counts(target, counter):
     [
         (Predefined(), "frank-wolfe", "none"),
         (Exact(), "frank-wolfe", "fully-corrective"),
-        (Exact(), "pairwise", "none"),
-        (LineSearch(), "away", "none"),
+        pytest.param(Exact(), "pairwise", "none", marks=pytest.mark.slow),
+        pytest.param(LineSearch(), "away", "none", marks=pytest.mark.slow),
         (Adaptive(form="lipschitz"), "away", "none"),
         (Adaptive(), "pairwise", "fully-corrective"),
     ],
@@ -134,8 +134,8 @@ def test_on_the_table_only_the_new_component_calls_the_model(
     ("step_size", "direction"),
     [
         (LineSearch(draws="fresh"), "frank-wolfe"),
-        (LineSearch(draws="fresh"), "pairwise"),
-        (Adaptive(draws="fresh", initial=1e-3), "frank-wolfe"),
+        pytest.param(LineSearch(draws="fresh"), "pairwise", marks=pytest.mark.slow),
+        pytest.param(Adaptive(draws="fresh", initial=1e-3), "frank-wolfe", marks=pytest.mark.slow),
         (Adaptive(draws="fresh", initial=1e-3, form="lipschitz", fallback="predefined"), "away"),
     ],
 )

@@ -162,7 +162,12 @@ class TestEntropyConstraint:
         return float(np.sum(np.log(scale(proposal)) + 0.5 * np.log(2 * np.pi * np.e)))
 
     @pytest.mark.parametrize(
-        ("sd", "optimiser"), [(0.1, Adam(steps=400, draws=8)), (0.1, LBFGS(draws=200)), (0.01, LBFGS(draws=200))]
+        ("sd", "optimiser"),
+        [
+            (0.1, Adam(steps=400, draws=8)),
+            pytest.param(0.1, LBFGS(draws=200), marks=pytest.mark.slow),
+            (0.01, LBFGS(draws=200)),
+        ],
     )
     def test_holds_and_binds(self, sd, optimiser):
         target = gaussian_mixture([1.0], [[0.0]], [[sd]])
@@ -178,7 +183,7 @@ class TestEntropyConstraint:
 OPTIMISERS = {"adam": Adam(steps=300, draws=8), "lbfgs": LBFGS(draws=100)}
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimiser", [pytest.param("adam", marks=pytest.mark.slow), "lbfgs"])
 class TestBimodal:
     """N(2, 1) misses 0.3·N(−3, 0.7²)."""
 
@@ -263,7 +268,7 @@ class TestStarts:
         assert abs((loc < -0.5).mean() - expected[draws < -0.5].sum()) < 4 * np.sqrt(0.25 / n)
         assert abs(loc.mean() - expected @ draws) < 4 * loc.std() / np.sqrt(n)
 
-    @pytest.mark.parametrize("n", [1, 2, 5])
+    @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 5])
     def test_any_number_of_starts_in_turn(self, bimodal, settled, n):
         """Residual starts have half the spread of the component they come from, prior starts have not."""
         made = starting_components(("residual", "prior"), n, bimodal, *settled, jax.random.key(0))

@@ -321,7 +321,7 @@ EXAMPLES = (
 )  # fmt: skip
 
 
-QUICK_EXAMPLES = ("eight_schools_noncentred", "mixture", "ordered_logistic", "lkj_normal")
+QUICK_EXAMPLES = ("eight_schools_noncentred", "lkj_normal")
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def ten_thousand_pairs(reach: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jnp.asarray(random_weights(10, rng)[-1]), jnp.asarray(first), jnp.asarray(first + reach * (other - first))
 
 
-@pytest.mark.parametrize("reach", [1.0, 1e-2])
+@pytest.mark.parametrize("reach", [1.0, pytest.param(1e-2, marks=pytest.mark.slow)])
 def test_convex_in_ten_thousand_directions(case, reach):
     bends, _ = second_differences(case.table, *ten_thousand_pairs(reach))
     assert np.isfinite(bends).all()

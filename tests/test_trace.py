@@ -128,7 +128,13 @@ def step_of(family: Family, params, weights, t=0):
     return bv.Step(t, bv.Mixture(params, np.asarray(weights), family), row, History((row,)))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "laplace" in name or "product" in name else [])
+        for name in FAMILIES
+    ],
+)
 def test_moments_of_every_family(name, x64):
     """Against 100,000 draws of each component."""
     family, rng = FAMILIES[name](), np.random.default_rng(0)

@@ -119,7 +119,7 @@ class TestPolynomials:
 
 @pytest.mark.usefixtures("x64")
 class TestWarp:
-    @pytest.mark.parametrize(("dim", "degree"), SHAPES)
+    @pytest.mark.parametrize(("dim", "degree"), [pytest.param(*SHAPES[0], marks=pytest.mark.slow), *SHAPES[1:]])
     def test_the_volume_is_that_of_the_jacobian(self, dim, degree):
         warp, u = random_warp(dim, degree), np.random.default_rng(3).standard_normal((20, dim))
         _, log_det = warp.to_z(u)
