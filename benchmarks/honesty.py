@@ -5,8 +5,9 @@
 Every target of `targets.py` is fitted with several seeds, with the budget of the comparison and with one far too
 small. A "good" is false when the true gap to log Z, from 100,000 draws that nothing else saw, is above 0.1 nats, or
 when a known mode has less than a tenth of its mass. Planted traps are added: mixtures that are exact but for the modes
-that were taken away, judged as if they had been fitted. The KL estimate is checked against the true gap where k̂ < 0.7
-and no mode is missing: it should lie within two standard errors for nine of ten.
+that were taken away, and a straightened fit of one of two modes, judged as if they had been fitted. The KL estimate is
+checked against the true gap where k̂ < 0.7 and no mode is missing: it should lie within two standard errors for nine of
+ten.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from _data import machine, markdown
+from jax.scipy.special import gammaln
+from jax.scipy.stats import norm
 from scipy.stats import beta
 from targets import LISTED, Problem, available, get, robot_modes
 
@@ -95,6 +99,30 @@ def trap(name: str, kept: list[int], seed: int) -> dict[str, Any]:
     run = dataclasses.replace(result.run, best=planted)
     row = {"target": f"{name}, {len(kept)} of {len(problem.modes)} modes", "seed": seed, "budget": 1.0}
     return row | {"status": "planted", "seconds": 0.0} | judged(problem, bv.Result(target, run, "converged"))
+
+
+@float64
+def warped_trap(seed: int) -> dict[str, Any]:
+    """A skewed mode in 16 dimensions, fitted alone and straightened, as the fit of it and of another mode: 0.3 of the
+    mass, 10 away in a random direction."""
+    dim, shape, rng = 16, 8.0, np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    centre = axes @ np.full(dim, np.log(shape))
+    far = centre + 10.0 * axes @ (direction := rng.standard_normal(dim)) / np.linalg.norm(direction)
+
+    def alone(z):
+        x = z @ axes
+        return jnp.sum(shape * x - jnp.exp(x)) - dim * gammaln(shape)
+
+    def both(z):
+        return jnp.logaddexp(np.log(0.7) + alone(z), np.log(0.3) + jnp.sum(norm.logpdf(z, far, 0.5)))
+
+    problem = Problem("a warp, 1 of 2 modes", dim, both, 0.0, 30.0, 0.0, modes=np.stack([centre, far]))
+    result = bv.fit(bv.Target(alone, dim), seed=seed, progress=False)
+    if result.mixture.warp is None:
+        raise RuntimeError("the fit was not straightened: this trap is for warps")
+    row = {"target": problem.name, "seed": seed, "budget": 1.0, "status": "planted", "seconds": 0.0}
+    return row | judged(problem, bv.Result(bv.Target(both, dim), result.run, "converged"))
 
 
 def exact_mixture(problem: Problem, kept: list[int]) -> bv.Mixture:
@@ -181,6 +209,8 @@ def main() -> None:
         rows.append(trap("stm20", sorted(rng.choice(10, 6, replace=False).tolist()), seed))
         _show(rows[-1])
         rows.append(trap("mog40", np.delete(np.arange(40), rng.integers(40)).tolist(), seed))
+        _show(rows[-1])
+        rows.append(warped_trap(seed))
         _show(rows[-1])
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))

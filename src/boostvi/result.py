@@ -91,7 +91,8 @@ class Result:
     def evaluation(self) -> Evaluation:
         draws, log_target, log_q = self._inner
         wide = diagnostics.wide_draws(self._space, self.run.best, draws, self.run.seed)
-        return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0])
+        has_moments = self.run.best.family.has_variance
+        return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0] if has_moments else None)
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:

@@ -32,8 +32,8 @@ POOR = 0.1
 DRAWS_PER_DIM = 4
 POLISHING = 3
 POLISHING_DRAWS = 2048
-"""Without a split there are this many times as many rounds, of so many draws at least, unless an evaluation costs much:
-the components are where they stay, and what is left is mostly noise."""
+"""When there are enough components there are this many times as many rounds, of so many draws at least, unless an
+evaluation costs much: what is left is mostly noise."""
 STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
 DEGREES = (2, 3)
@@ -92,13 +92,13 @@ class Refine(Correction):
             if gain > STRAIGHTER * kl:
                 return self._straight(mixture, warp, table, model)
         each = max(self.draws, DRAWS_PER_DIM * target.dim)
-        least, rounds = (0, self.rounds) if target.is_costly else (POLISHING_DRAWS, POLISHING * self.rounds)
-        before = mixture
-        if kl > self.split_above and mixture.n_active < self.max_components:
+        least, rounds, before = 0, self.rounds, mixture
+        if kl <= self.split_above and not arrived and not target.is_costly:
+            least, rounds = POLISHING_DRAWS, POLISHING * self.rounds
+        elif kl > self.split_above and mixture.n_active < self.max_components:
             # One round tells which components fit worst.
             mixture, spread = natural_gradient.joint_round(model, mixture, each * mixture.n_active, 1.0, keys[0])
             mixture = self._split(mixture, np.asarray(spread), host_generator(keys[1]))
-            least, rounds = 0, self.rounds
         cooling = rounds // 4
         caps = [1.0] * rounds + [cap for cap in COOLING for _ in range(cooling)]
         for i, cap in enumerate(caps):

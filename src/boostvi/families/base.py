@@ -26,6 +26,7 @@ class Family(ABC):
 
     name: ClassVar[str]
     unit_sd: float = 1.0  # standard deviation of a draw with scale 1
+    has_variance: bool = True  # whether it is finite
 
     @abstractmethod
     def sample(self, params: Params, noise: Any) -> Float[Array, " dim"]:

@@ -18,4 +18,8 @@ class DegreesOfFreedom:
 
     @property
     def unit_sd(self) -> float:
-        return math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else 1.0
+        return math.sqrt(self.df / (self.df - 2.0)) if self.has_variance else 1.0
+
+    @property
+    def has_variance(self) -> bool:
+        return self.df > 2.0

@@ -47,10 +47,9 @@ MOST = 16
 @struct
 class Explore(NextComponent):
     """Climbs from `n_starts` points, chosen from prior draws, wide draws and draws of the inflated mixture; from a
-    quarter of them at steps other than 1, 2, 4, 8, …, behind a warp, or if the model is costly and that many find
-    nothing. Every other climb first goes up the deflated residual ln p − ln q, away from what is covered. A local
-    maximum of p that the mixture has missed is fitted by natural-gradient VI, and proposed if its ELBO says that it has
-    mass."""
+    quarter of them behind a warp, or if the model is costly and that many find nothing. Every other climb first goes up
+    the deflated residual ln p − ln q, away from what is covered. A local maximum of p that the mixture has missed is
+    fitted by natural-gradient VI, and proposed if its ELBO says that it has mass."""
 
     n_starts: int = static(default=128)
 
@@ -61,12 +60,10 @@ class Explore(NextComponent):
         check_count("n_starts", self.n_starts)
 
     def __call__(self, target, mixture, table, t, key):
-        step = int(t)
-        # All starts at steps 1, 2, 4, 8, …; fewer between, and for what was alone after a search and then straightened.
-        often = step & (step - 1) == 0 and mixture.warp is None
-        fewer = -(-self.n_starts // 4)
-        found = look(target, mixture, self.n_starts if often and not target.is_costly else fewer, key)
-        if often and target.is_costly and found.elbos.size:  # worth a longer look
+        # Fewer starts for what was alone after a search and then straightened.
+        first, fewer = mixture.warp is None, -(-self.n_starts // 4)
+        found = look(target, mixture, self.n_starts if first and not target.is_costly else fewer, key)
+        if first and target.is_costly and found.elbos.size:  # worth a longer look
             found = look(target, mixture, self.n_starts, jax.random.fold_in(key, 1), found.evals)
         kept = [take(found.components, i) for i in range(found.elbos.size)]
         best, others = (kept[0], tuple(kept[1:])) if kept else (None, ())
