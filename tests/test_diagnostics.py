@@ -185,6 +185,39 @@ class TestJudge:
         assert word in reasons[0]
 
 
+class TestShifts:
+    """Between draws of N(0, 1) and the same draws weighted to N(m, s²)."""
+
+    @staticmethod
+    def shifts(loc: float, scale: float, n: int) -> tuple[float, float]:
+        z = np.random.default_rng(1).normal(size=(n, 1))
+        weights = np.exp(scipy.stats.norm.logpdf(z, loc, scale) - scipy.stats.norm.logpdf(z))[:, 0]
+        return diagnostics._shifts(z, z, weights / weights.sum())
+
+    def test_what_is_certain(self):
+        mean, sd = self.shifts(0.3, 0.8, 100_000)
+        assert 0.9 * 0.3 / 0.8 < mean < 0.3 / 0.8
+        assert 0.9 * 0.25 < sd < 0.25
+
+    def test_noise_is_none(self):
+        assert max(self.shifts(0.0, 1.0, 1000)) < 1e-12
+        assert max(self.shifts(0.02, 1.02, 500)) < 0.02
+
+    def test_not_a_number_is_not_good(self):
+        seen = dataclasses.replace(TestJudge.near, mean_shift=np.nan)
+        assert diagnostics.judge(seen, 0.3, 0.9, TestJudge.nothing)[0] == "usable"
+
+
+def test_errors_know_of_one_more_large_weight():
+    """One weight of 1,000 among 10,000 of 1 has a share of 1000/11000, and so has the next one like it."""
+    log_target = np.zeros(10_000)
+    log_target[0] = np.log(1000.0)
+    found = diagnostics.evaluate(log_target, np.zeros(10_000))
+    assert found.log_evidence_se == pytest.approx(np.hypot(1000 / 11_000, 1000 / 11_000), rel=0.01)
+    same = diagnostics.evaluate(np.zeros(100), np.zeros(100))
+    assert (same.kl_estimate, same.kl_se) == (0.0, 0.0)
+
+
 def test_keys_of_evaluations_differ():
     keys = [
         jax.random.key_data(diagnostics.key_for(seed, purpose, t)).tolist()
