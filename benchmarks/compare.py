@@ -419,9 +419,11 @@ def report(args: argparse.Namespace, runs: dict[tuple[str, str], list[Run]]) -> 
                 summaries[target, tool] = summarise(target, tool, runs[target, tool], truth)
     tools = [tool for tool in args.tools if any(tool == key[1] for key in summaries)]
     parts = ["# boostvi and its peers", *circumstances([run for group in runs.values() for run in group])]
+    seeds = {tool: max(len(group) for (_, of), group in runs.items() if of == tool) for tool in tools}
+    counts = {n: ", ".join(LOOKS[tool][0] for tool in tools if seeds[tool] == n) for n in sorted(set(seeds.values()))}
     parts.append(
-        f"Medians over {max(len(group) for group in runs.values())} seed(s); budgets × {args.budget_scale:g}, "
-        "compilation included. Settings and definitions: the head of benchmarks/compare.py."
+        f"Medians over seeds ({'; '.join(f'{n}: {names}' for n, names in counts.items())}); budgets × "
+        f"{args.budget_scale:g}, compilation included. Settings and definitions: the head of benchmarks/compare.py."
     )
     if args.skipped:
         parts.append(f"**{INSTALL}**")
