@@ -46,6 +46,7 @@ def test_pictures_are_small(name):
     assert (EXAMPLES.parent / "docs" / "pictures" / f"{name.replace('_', '-')}.png").stat().st_size < 150_000
 
 
+@pytest.mark.slow
 def test_both_sides_get_their_share(tmp_path, capsys):
     above = quick("bimodal", tmp_path / "picture.png")
     assert 0.55 < above["quadrature"] < 0.95

@@ -172,7 +172,7 @@ class TestEveryRecipe:
         assert_on_the_simplex(result)
         assert result.status in ("max-steps", "converged")
         assert result.history["step"].tolist() == [0, 1, 2][: len(result.history.rows)]
-        assert result.elbo < 4 * result.elbo_se  # log Z = 0
+        assert result.elbo < 4 * result.elbo_se + 1e-9  # log Z = 0; an exact fit has rounding errors only
         if name == "bbbvi":  # t counts from 1: 2/3, then 1/2
             np.testing.assert_allclose(result.history["gamma"], [1, 2 / 3, 1 / 2])
         if name == "auto":

@@ -125,6 +125,7 @@ def test_a_region_without_mass():
         assert any("no mass" in reason for reason in result.reasons)
 
 
+@pytest.mark.slow
 def test_a_density_that_loses_its_digits_far_out():
     """At a precision of e⁴⁵ the lgamma terms of a Dirichlet-multinomial cancel to thousands of nats, more than any
     prior takes back, and all of it rounding error. The searches start out there, too."""

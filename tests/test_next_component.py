@@ -209,6 +209,7 @@ class TestBimodal:
         assert scale(proposal)[0] == pytest.approx(sd, rel=5 / np.sqrt(200))
 
 
+@pytest.mark.slow
 def test_the_best_of_several_starts_is_kept(bimodal, settled):
     """One start sits on the covered mode, one on the missed one: the missed one wins, whatever their order."""
     mixture, _ = settled
