@@ -51,6 +51,7 @@ import jax
 import numpy as np
 from _data import machine, markdown
 from _peers import FINAL_DRAWS, SVI_STEPS, TOOLS, Fit, elbo, log_densities
+from honesty import ACCURATE_GAP, FALSE_GAP
 from targets import MAKERS, Problem, available, get, robot_modes
 
 Run = dict[str, Any]
@@ -325,6 +326,21 @@ def gap_table(summaries: dict[tuple[str, str], Run], targets: list[str], tools: 
     return text
 
 
+def verdicts(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
+    """How often boostvi's "good" was false, and how often it was said of an accurate fit; as honesty.py has it."""
+    ours = [(get(target), run) for (target, tool), group in runs.items() if tool == "boostvi" for run in group]
+    judged = [(run, run["modes"] in (None, n_modes(problem))) for problem, run in ours if "verdict" in run]
+    if not judged:
+        return []
+    false = sum(run["verdict"] == "good" and (run["gap"] > FALSE_GAP or not complete) for run, complete in judged)
+    accurate = [run["verdict"] == "good" for run, complete in judged if run["gap"] <= ACCURATE_GAP and complete]
+    return [
+        f'boostvi said a false "good" (a gap above {FALSE_GAP} nats, or a missing mode) in {false} of {len(judged)} '
+        f'runs; of {len(accurate)} with a gap of at most {ACCURATE_GAP} and every mode, {sum(accurate)} were called '
+        '"good".'
+    ]
+
+
 def cut_short(summary: Run) -> str:
     return "*" if summary["steps"] is not None and summary["steps"] < SVI_STEPS else ""
 
@@ -427,7 +443,7 @@ def report(args: argparse.Namespace, runs: dict[tuple[str, str], list[Run]]) -> 
     )
     if args.skipped:
         parts.append(f"**{INSTALL}**")
-    parts += ["## Gap to log Z", gap_table(summaries, targets, tools)]
+    parts += ["## Gap to log Z", gap_table(summaries, targets, tools), *verdicts(runs)]
     if text := reach_table(runs, targets):
         parts += ["## Time to AutoMultivariateNormal's final ELBO, compilation included on both sides", text]
     if text := nuts_table(runs, summaries):

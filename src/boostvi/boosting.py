@@ -143,7 +143,7 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
         slot = _best_active(state)
 
     if slot is None:
-        info = nothing_new()
+        info, gain = nothing_new(), jnp.zeros(()) if is_new else gain
     else:
         # 4: v_t, γ_max = correct_components(s_t, q_t)     5: γ_t, C_t = find_step_size(q_t, s_t − v_t, C_{t−1}, γ_max)
         # 6: q_{t+1} = q_t + γ_t (s_t − v_t)
@@ -152,8 +152,6 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
         )
         mixture = replace(mixture, weights=weights)
         gain = info.gap_new if is_new else gain
-    if is_new and slot is None:
-        gain = jnp.zeros(())
 
     # and, beyond the paper, a correction of all weights, or of all components with them
     corrected = clock(
@@ -265,8 +263,8 @@ def _gradients(state: State) -> Float[Array, " slots"]:
 def _looks_for_one(parts: Parts, state: State) -> bool:
     """Whether this step looks for a new component. A search that can come back with none looks again after steps 1, 2,
     4, 8, …, and as long as it finds something."""
-    t = int(state.t) + 1 if parts.next_component.exhaustible else 0
-    if parts.next_component.exhaustible and t & (t - 1) and not float(state.gain) > 0:
+    t = int(state.t) + 1
+    if parts.next_component.exhaustible and t & (t - 1) != 0 and not state.gain > 0:
         return False
     return not parts.direction.lazy or _wants_component(parts.direction, state)
 

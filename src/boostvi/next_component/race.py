@@ -144,8 +144,10 @@ def tail_index(log_ratios: np.ndarray) -> float:
     """How heavy the lower tail of ln p − ln q is, by Hill's estimator: its mean has a finite variance below 1/2."""
     fall = np.sort(np.median(log_ratios) - log_ratios)[::-1]
     count = max(2, int(TAIL_SHARE * fall.size))
-    if not np.isfinite(fall[0]) or not fall[count] > 0:
-        return np.inf if not np.isfinite(fall[0]) else 0.0
+    if not np.isfinite(fall[0]):
+        return np.inf
+    if not fall[count] > 0:  # ln p − ln q is the same nearly everywhere
+        return 0.0
     return float(np.mean(np.log(fall[:count] / fall[count])))
 
 
