@@ -336,7 +336,7 @@ def verdicts(runs: dict[tuple[str, str], list[Run]]) -> list[str]:
     accurate = [run["verdict"] == "good" for run, complete in judged if run["gap"] <= ACCURATE_GAP and complete]
     return [
         f'boostvi said a false "good" (a gap above {FALSE_GAP} nats, or a missing mode) in {false} of {len(judged)} '
-        f'runs; of {len(accurate)} with a gap of at most {ACCURATE_GAP} and every mode, {sum(accurate)} were called '
+        f"runs; of {len(accurate)} with a gap of at most {ACCURATE_GAP} and every mode, {sum(accurate)} were called "
         '"good".'
     ]
 
