@@ -48,6 +48,11 @@ def struct(cls: type[T]) -> type[T]:
 replace = dataclasses.replace
 
 
+def scalar(value: Any) -> Any:
+    """A number as structs carry it outside of compiled programs: on the host, where nothing is compiled for it."""
+    return np.asarray(value)
+
+
 def check(argument: str, value: Any, ok: Callable[[Any], bool], wanted: str) -> None:
     """Raise ValueError unless `ok(value)`; traced values (inside jit or vmap) are left alone."""
     if isinstance(value, (bool, str)) or (isinstance(value, (int, float, np.number)) and not ok(value)):

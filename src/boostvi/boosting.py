@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from boostvi import linear_mixture
 from boostvi import mixture as mixtures
 from boostvi import table as tables
 from boostvi._jit import counted_jit, sub_keys
-from boostvi._struct import replace, struct
+from boostvi._struct import replace, scalar, struct
 from boostvi.corrections.base import Correction
 from boostvi.directions.base import Direction, DirectionRule, Kind, active_gap, best_active
 from boostvi.directions.frank_wolfe import FrankWolfe
@@ -104,15 +105,14 @@ def start(
         mixture = mixtures.of(proposal.family or family, params, proposal.shares)
         table = tables.empty(target.dim, mixture.capacity, n_draws)
         corrected = clock(
-            "correction", parts.correction.apply, target, mixture, table, False, 0.0, key_correct, clock.out_of_time
+            "correction", parts.correction.apply, target, mixture, table, True, 0.0, key_correct, clock.out_of_time
         )
         mixture, table = corrected.mixture, corrected.table
         evals, nonfinite = evals + corrected.evals, nonfinite + corrected.nonfinite
-    unknown = jnp.asarray(jnp.inf)
-    state = State(jnp.asarray(0), mixture, table, parts.step_size.init(), unknown, unknown, key)
-    nan, one = jnp.asarray(jnp.nan), jnp.ones(())
+    unknown, nan, one = scalar(np.inf), scalar(np.nan), scalar(1.0)
+    state = State(scalar(0), mixture, table, parts.step_size.init(), unknown, unknown, key)
     return state, Info(
-        jnp.asarray(int(Kind.INIT)), one, one, nan, nan, nan, nan, jnp.asarray(0), evals, nonfinite
+        scalar(int(Kind.INIT)), one, one, nan, nan, nan, nan, scalar(0), evals, nonfinite
     )  # fmt: skip
 
 
@@ -122,18 +122,22 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
     t = state.t + 1
     key, key_subproblem, key_draws, key_step, key_correct = sub_keys(state.key, 5)
     mixture, table, rule, gain = state.mixture, state.table, state.rule, state.gain
-    slot, evals, nonfinite = None, jnp.asarray(0), jnp.asarray(0)
+    slot, info, evals, nonfinite = None, nothing_new(), scalar(0), scalar(0)
 
     is_new = _looks_for_one(parts, state)
     if is_new:
         if not parts.next_component.exhaustible and not np.any(table.filled):
             again = replace(state, key=jax.random.fold_in(state.key, 6))
             state, redrawn = redraw(again, target, table.n_draws)  # a race leaves no table
-            table, evals = state.table, jnp.asarray(redrawn)
+            table, evals = state.table, scalar(redrawn)
         # 3: s_t = argmin KL(s ‖ p/q_t), put into a free slot with weight 0
         proposal = clock("subproblem", parts.next_component, target, mixture, table, t, key_subproblem)
         evals, nonfinite = evals + proposal.evals, proposal.nonfinite
-        if proposal.params is not None:
+        gain = scalar(0.0)
+        if proposal.shares is not None and parts.correction.moves_components:
+            # 4 to 6: s_t = Σ_k (share_k/γ_t) s_k, several components of known mass, and with it γ_t = Σ_k share_k
+            mixture, info = _joined(mixture, proposal)
+        elif proposal.params is not None:
             state, redrawn = _with_room(state, target, 1 + len(proposal.others))
             slot, mixture, table = clock(
                 "subproblem", _insert_all, target, state.mixture, state.table, proposal, key_draws
@@ -142,20 +146,20 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
     elif parts.direction.lazy:
         slot = _best_active(state)
 
-    if slot is None:
-        info, gain = nothing_new(), jnp.zeros(()) if is_new else gain
-    else:
+    if slot is not None:
         # 4: v_t, γ_max = correct_components(s_t, q_t)     5: γ_t, C_t = find_step_size(q_t, s_t − v_t, C_{t−1}, γ_max)
         # 6: q_{t+1} = q_t + γ_t (s_t − v_t)
         weights, rule, info = clock(
             "step", _move, parts.direction, parts.step_size, target, mixture, table, slot, rule, t, key_step
         )
         mixture = replace(mixture, weights=weights)
-        gain = info.gap_new if is_new else gain
+    arrived = int(info.kind) != Kind.REFINE
+    if is_new and arrived:
+        gain = info.gap_new
 
     # and, beyond the paper, a correction of all weights, or of all components with them
     corrected = clock(
-        "correction", parts.correction.apply, target, mixture, table, slot is not None, float(state.kl), key_correct,
+        "correction", parts.correction.apply, target, mixture, table, arrived, float(state.kl), key_correct,
         clock.out_of_time,
     )  # fmt: skip
     state = State(t, corrected.mixture, corrected.table, rule, gain, state.kl, key)
@@ -165,8 +169,18 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
 
 def nothing_new() -> Info:
     """Of a step whose search found no component worth adding: only the correction acts."""
-    nan, none = jnp.asarray(jnp.nan), jnp.asarray(0)
-    return Info(jnp.asarray(int(Kind.REFINE)), jnp.zeros(()), nan, nan, nan, nan, nan, none, none, none)
+    nan, none = scalar(np.nan), scalar(0)
+    return Info(scalar(int(Kind.REFINE)), scalar(0.0), nan, nan, nan, nan, nan, none, none, none)
+
+
+def _joined(mixture: Mixture, proposal: Proposal) -> tuple[Mixture, Info]:
+    """A Frank-Wolfe step towards components whose shares of the mass are known."""
+    shares, old = np.asarray(proposal.shares), linear_mixture.compact(mixture)
+    stacked = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], new) for new in (proposal.params, *proposal.others)]
+    weights = np.concatenate([(1.0 - shares.sum()) * old.weights, shares])
+    mixture = replace(old, params=linear_mixture.join(old.params, *stacked), weights=weights)
+    kind, gamma, gap = scalar(int(Kind.FRANK_WOLFE)), scalar(shares.sum()), proposal.gap
+    return mixture, replace(nothing_new(), kind=kind, gamma=gamma, gamma_max=scalar(1.0), gap=gap, gap_new=gap)
 
 
 @counted_jit(static_argnums=(0, 1, 2, 3))
@@ -311,10 +325,11 @@ def redraw(state: State, target: Target, n_draws: int) -> tuple[State, int]:
 def _with_room(state: State, target: Target, n: int) -> tuple[State, int]:
     """The same state with at least n free slots, and draws in its table (a refinement leaves none); and the
     evaluations that took."""
-    free = state.mixture.capacity - state.mixture.n_active
-    if n > free:
-        wanted = mixtures.capacity_for(state.mixture.n_active + n, target.dim)
-        state = grow(state, max(2 * state.mixture.capacity, wanted))
+    capacity = state.mixture.capacity
+    while capacity < state.mixture.n_active + n:
+        capacity *= 2
+    if capacity > state.mixture.capacity:
+        state = grow(state, capacity)
     if np.any(state.table.filled):
         return state, 0
     return redraw(replace(state, key=jax.random.fold_in(state.key, 5)), target, state.table.n_draws)

@@ -179,8 +179,7 @@ def _compare(
             recipe="bbbvi",
             family=family,
             first=PLAIN_VI,
-            n_draws=auto.n_draws,  # the shapes of the boosted fit: programs are compiled once for both
-            elbo_draws=auto.elbo_draws,
+            n_draws=auto.n_draws,
             max_steps=0,
             seed=seed,
             progress=False,

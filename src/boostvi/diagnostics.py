@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from boostvi import linear_mixture
 from boostvi import mixture as mixtures
-from boostvi._jit import counted_jit, new_key
+from boostvi._jit import counted_jit, host_generator, new_key
 from boostvi.families.linear import FullRankStudentT, LinearFamily, scaled
 from boostvi.mixture import Mixture
-from boostvi.natural_gradient import log_q_and_gradient
 from boostvi.target import Target, log_densities
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ NEAR_UNIFORM = 0.5
 """With this share of effective draws no few draws carry the weights, whatever the shape of the tail."""
 NEGLIGIBLE = 0.01
 """Share of the mass: with less of it missed, importance weights still serve."""
+TRIFLING = 0.001
+"""With less of it missed, the mixture may still be used as it is: it costs 0.001 nats."""
 GOOD_KL = 0.1
 """Nats, error included, up to which the mixture may be used as it is."""
 GOOD_ESS_SHARE = 0.5
@@ -39,7 +41,7 @@ GOOD_SHIFT = 0.15
 """Relative to the standard deviation: what importance weights, wide draws among them, may move means and sds by."""
 GOOD_DRIFT = 0.2
 """Nats that chains may rise: KL(p‖q) + KL(q‖p), of which the second is below 0.1."""
-RUNAWAY = 1e4
+RUNAWAY = 1e3
 """A fit that is unreliable and this much wider than the starting points has probably run away."""
 BLOCK = 2000
 """Fresh draws are made in blocks of this size where their number allows: another number compiles nothing anew."""
@@ -49,6 +51,9 @@ def fresh_log_densities(
     target: Target, mixture: Mixture, key: Array, n: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """n fresh draws of q, with ln p and ln q there."""
+    if isinstance(mixture.family, LinearFamily):
+        z, log_q, _ = linear_mixture.draw(mixture, host_generator(key), n)
+        return z, log_densities(target, z), log_q
     block = BLOCK if n % BLOCK == 0 else n
     parts = [_fresh(mixture, key, jnp.asarray(i), block) for i in range(n // block)]
     draws = [np.asarray(z) for z, _ in parts]
@@ -93,29 +98,23 @@ class Wide:
     log_wide_at_q: Float[np.ndarray, " n"]
 
 
-WIDE_DRAWS = 10_000
 WIDE_SCALE = 1.5
 WIDE_DF = 3.0
 """The wide draws come from the mixture with Student-t components of 1.5 times the scale."""
 
 
-def wide_draws(target: Target, mixture: Mixture, draws: Float[np.ndarray, "n dim"], seed: int) -> Wide | None:
-    """Draws of the widened mixture beside these draws of q; None for families that have no full-rank factor."""
+def wide_draws(
+    log_density: Callable[[np.ndarray], np.ndarray], mixture: Mixture, draws: Float[np.ndarray, "n dim"],
+    rng: np.random.Generator, n: int,
+) -> Wide | None:  # fmt: skip
+    """n draws of the widened mixture beside these draws of q; None for families that have no full-rank factor."""
     if not isinstance(mixture.family, LinearFamily):
         return None
-    rng = np.random.default_rng(seed)
-    params, weights, dim = mixture.params, np.asarray(mixture.weights), mixture.dim
-    wider = scaled(params, WIDE_SCALE)
-    wide = Mixture(wider, mixture.weights, FullRankStudentT(WIDE_DF))
-    slots = rng.choice(weights.size, size=WIDE_DRAWS, p=weights / weights.sum())
-    noise = rng.standard_normal((WIDE_DRAWS, dim)) / np.sqrt(rng.chisquare(WIDE_DF, (WIDE_DRAWS, 1)) / WIDE_DF)
-    z = np.asarray(params["loc"])[slots] + np.einsum("nij,nj->ni", np.asarray(wider["factor"])[slots], noise)
-
-    def log_density(of: Mixture, points: np.ndarray) -> np.ndarray:
-        return log_q_and_gradient(of, points)[0]
-
-    log_target, log_q = log_densities(target, z), log_density(mixture, z)
-    return Wide(mixture.warped(z), log_target, log_q, log_density(wide, z), log_density(wide, draws))
+    mixture = linear_mixture.compact(mixture)
+    wide = replace(mixture, params=scaled(mixture.params, WIDE_SCALE), family=FullRankStudentT(WIDE_DF))
+    z, log_wide, _ = linear_mixture.draw(wide, rng, n)
+    log_q = linear_mixture.log_prob(mixture, z)
+    return Wide(mixture.warped(z), log_density(z), log_q, log_wide, linear_mixture.log_prob(wide, draws))
 
 
 def evaluate(
@@ -236,7 +235,8 @@ def judge(evaluation: Evaluation, khat: float, ess_share: float, probes: Probes 
     if probes is None:
         searched = "no search for missed modes is made with this family: modes that no draw visited cannot be seen"
     else:
-        found = "no mode that it misses" if probes.missed.size == 0 else "little that it misses"
+        share = f"little that it misses, about {100 * probes.missed_share:.1g} % of the mass"
+        found = share if probes.missed.size else "no mode that it misses"
         searched = f"{probes.climbs} climbs found {found}; modes that nothing visited cannot be seen"
     short = _shortfalls(evaluation, khat, ess_share, probes)
     if short or probes is None:
@@ -284,7 +284,7 @@ def _shortfalls(evaluation: Evaluation, khat: float, ess_share: float, probes: P
         short.append(f"the distance, plus twice its error, is above {GOOD_KL} nats")
     if not ess_share >= GOOD_ESS_SHARE:
         short.append(f"fewer than {100 * GOOD_ESS_SHARE:.0f} % of the draws are effective")
-    if probes is not None and probes.missed.size:
+    if probes is not None and probes.missed_share > TRIFLING:
         short.append(f"a search found regions that it misses, with about {100 * probes.missed_share:.1g} % of the mass")
     if probes is not None and not probes.drift - 2.0 * probes.drift_se < GOOD_DRIFT:
         short.append(

@@ -202,11 +202,9 @@ def _start(
 
 @float64
 def _advance(run: Run, target: Target, elapsed: Elapsed, deadline: float | None) -> Run:
-    """One step of Algorithm 1, with room and draws for it."""
+    """One step of Algorithm 1, with as many draws as the recipe wants there."""
     state, extra, clock = run.state, 0, Clock(deadline)
     t = int(state.t) + 1
-    if state.mixture.n_active == state.mixture.capacity:
-        state = boosting.grow(state, 2 * state.mixture.capacity)
     if run.recipe.draws_at(t) != state.table.n_draws:
         state, extra = boosting.redraw(state, target.through(state.mixture.warp), run.recipe.draws_at(t))
     state, info = boosting.step(run.parts, target, state, clock)
@@ -215,12 +213,10 @@ def _advance(run: Run, target: Target, elapsed: Elapsed, deadline: float | None)
 
 def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, clock: Clock, elapsed: Elapsed) -> Run:
     """The run after a step, with the step's row: its ELBO comes from fresh draws."""
-    t, mixture, n = int(state.t), state.mixture, run.recipe.elbo_draws
+    t, mixture = int(state.t), state.mixture
     begin = time.perf_counter()
-    key = diagnostics.key_for(run.seed, "step", t)
-    _, log_target, log_q = diagnostics.fresh_log_densities(target.through(mixture.warp), mixture, key, n)
-    fresh = diagnostics.evaluate(np.asarray(log_target), np.asarray(log_q))
-    if t == 0 and fresh.nonfinite == n:
+    fresh, n = _evaluated(run, target, mixture, t)
+    if t == 0 and fresh.elbo == -np.inf and fresh.log_evidence == -np.inf:
         raise ValueError(
             "log_density is not finite at any draw of the first component; pass init= with better starting points, or "
             "another first= or family="
@@ -254,6 +250,15 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
     return dataclasses.replace(run, state=state, history=history, best=best, evals=evals, seconds=elapsed())
 
 
+def _evaluated(run: Run, target: Target, mixture: Mixture, t: int) -> tuple[diagnostics.Evaluation, int]:
+    """The mixture after step t, judged by fresh draws of it, and wide ones for log Ẑ; and how many these were."""
+    key, space = diagnostics.key_for(run.seed, "step", t), target.through(mixture.warp)
+    n, rng = run.recipe.draws_behind_elbo(space), np.random.default_rng([run.seed, t])
+    draws, log_target, log_q = diagnostics.fresh_log_densities(space, mixture, key, n)
+    wide = diagnostics.wide_draws(functools.partial(log_densities, space), mixture, draws, rng, -(-n // 2))
+    return diagnostics.evaluate(log_target, log_q, wide), n + (0 if wide is None else -(-n // 2))
+
+
 @counted_jit
 def _table_objective(table: tables.Table, weights: jax.Array) -> jax.Array:
     estimates = tables.estimates(table, weights)
@@ -281,9 +286,14 @@ def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
         return "max-seconds"  # the next search would end after it
     if limits.max_evals is not None and run.evals >= limits.max_evals:
         return "max-evals"
-    if recipe.patience is not None and _stalled(run.history, recipe.patience):
+    if recipe.patience is not None and _stalled(run.history, recipe.patience, _is_close(row)):
         return "no-improvement"
     return None
+
+
+def _is_close(row: dict[str, Any]) -> bool:
+    """Whether the KL is small enough for "good": then it is not worth while to be patient."""
+    return row["kl_estimate"] + 2.0 * row["kl_se"] < diagnostics.GOOD_KL
 
 
 def _polished(run: Run) -> bool:
@@ -293,12 +303,14 @@ def _polished(run: Run) -> bool:
     return alone or (len(rows) > 1 and rows[-2]["kl_estimate"] <= run.recipe.kl_tol)
 
 
-def _stalled(history: History, patience: int) -> bool:
-    """Whether the last `patience` steps together raised the ELBO by less than its noise, or by next to nothing."""
+def _stalled(history: History, patience: int, is_close: bool = False) -> bool:
+    """Whether the last `patience` steps together raised the ELBO by less than its noise, or by next to nothing; close
+    to the posterior, whether the last one raised it by next to nothing."""
+    patience = 1 if is_close else patience
     if len(history.rows) <= patience:
         return False
     now, then = history.rows[-1], history.rows[-1 - patience]
-    noise = 2.0 * math.hypot(now["elbo_se"], then["elbo_se"])
+    noise = 0.0 if is_close else 2.0 * math.hypot(now["elbo_se"], then["elbo_se"])
     return not now["elbo"] - then["elbo"] > max(noise, MIN_GAIN)
 
 
@@ -395,16 +407,14 @@ def _furthest(found: Run, resumed: Run | None, plan: Recipe, seed: int, target: 
 def _same_target(run: Run, target: Target) -> bool:
     """Whether ln p is what it was, at the draws of the table; or, where a refinement left none, whether the last step's
     fresh draws give the same ELBO."""
-    stored, target = run.state.table, target.through(run.state.mixture.warp)
+    stored = run.state.table
     filled = np.flatnonzero(stored.filled)
     if filled.size:
         known = np.asarray(stored.log_target[int(filled[0])])
-        now = log_densities(target, stored.draws[int(filled[0])])
+        now = log_densities(target.through(run.state.mixture.warp), stored.draws[int(filled[0])])
     else:
-        key = diagnostics.key_for(run.seed, "step", int(run.state.t))
-        _, log_target, log_q = diagnostics.fresh_log_densities(target, run.state.mixture, key, run.recipe.elbo_draws)
-        known = np.array([run.history.rows[-1]["elbo"]])
-        now = np.array([diagnostics.evaluate(log_target, log_q).elbo])
+        evaluation, _ = _evaluated(run, target, run.state.mixture, int(run.state.t))
+        known, now = np.array([run.history.rows[-1]["elbo"]]), np.array([evaluation.elbo])
     finite = np.isfinite(known)
     same = np.allclose(now[finite], known[finite], rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE)
     return bool(same and np.array_equal(np.isfinite(now), finite))

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from boostvi import linear_mixture
 from boostvi._jit import counted_jit, float64, map_chunked, new_key
 from boostvi._struct import replace, static, struct
 from boostvi.families.base import Family, Params
+from boostvi.families.linear import LinearFamily
 from boostvi.warp import Warp
 
 GATHER_BYTES = 2**25
@@ -63,11 +65,17 @@ class Mixture:
         """`n` independent draws, shape (n, dim)."""
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"n must be a positive integer, got {n!r}")
-        return self.warped(np.asarray(_sample(self, new_key(seed), int(n))))
+        if isinstance(self.family, LinearFamily):
+            return self.warped(linear_mixture.draw(self, np.random.default_rng(seed), int(n), stratified=False)[0])
+        return np.asarray(_sample(self, new_key(seed), int(n)))
 
     def warped(self, u: Any) -> np.ndarray:
         """z at the rows of u."""
         return np.asarray(u) if self.warp is None else self.warp.to_z(u)[0]
+
+    def _behind(self, z: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray]:
+        """The u of the rows of z, and ln |det ∂z/∂u|."""
+        return (z, np.zeros(len(z))) if self.warp is None else self.warp.to_u(z)
 
     @property
     def centres(self) -> np.ndarray:
@@ -82,18 +90,19 @@ class Mixture:
             z = np.asarray(z, dtype=np.float64)
             if z.shape[-1:] != (self.dim,):
                 raise ValueError(f"z must have shape (..., {self.dim}), got {z.shape}")
-            if self.warp is None:
+            if not isinstance(self.family, LinearFamily):
                 return np.asarray(_log_prob(self, z))
-            u, log_det = self.warp.to_u(z.reshape(-1, self.dim))
-            return (np.asarray(_log_prob(self, u)) - log_det).reshape(z.shape[:-1])
+            u, log_det = self._behind(z.reshape(-1, self.dim))
+            return (linear_mixture.log_prob(self, u) - log_det).reshape(z.shape[:-1])
 
     @float64
     def component_log_probs(self, z: Any) -> np.ndarray:
         """ln s_k at the rows of z, one column for each component."""
-        z, log_det = np.asarray(z, dtype=np.float64), np.zeros(1)
-        if self.warp is not None:
-            z, log_det = self.warp.to_u(z)
-        return np.asarray(_log_components(self, z)) - log_det[:, None]
+        z = np.asarray(z, dtype=np.float64)
+        if not isinstance(self.family, LinearFamily):
+            return np.asarray(_log_components(self, z))
+        u, log_det = self._behind(z)
+        return linear_mixture.log_components(self, u) - log_det[:, None]
 
     @float64
     def components_of(self, z: Any, *, seed: int = 0) -> np.ndarray:
@@ -117,24 +126,9 @@ def empty(family: Family, dim: int, capacity: int) -> Mixture:
     return Mixture(stacked, jnp.zeros(capacity), family)
 
 
-WIDE = 128
-"""Dimensions up to which 32 slots of full-rank components cost less to carry along than to compile for anew."""
-
-
-def capacity_for(n: int, dim: int) -> int:
-    """Slots for n components that may become more: few different numbers, because each is compiled anew."""
-    capacity = 32 if dim <= WIDE else 8
-    while capacity < n:
-        capacity *= 2
-    return capacity
-
-
 def of(family: Family, params: Params, weights: Any, warp: Warp | None = None) -> Mixture:
-    """A mixture of exactly these components (frozen parameters, stacked), with a few free slots behind them."""
-    n = len(weights)
-    spare = capacity_for(n, params["loc"].shape[1]) - n
-    filled = jax.tree.map(lambda leaf: jnp.asarray(np.concatenate([leaf, leaf[:1].repeat(spare, axis=0)])), params)
-    return Mixture(filled, jnp.asarray(np.concatenate([weights, np.zeros(spare)])), family, warp)
+    """A mixture of exactly these components (frozen parameters, stacked), on the host."""
+    return Mixture({name: np.asarray(leaf) for name, leaf in params.items()}, np.asarray(weights), family, warp)  # type: ignore[arg-type]
 
 
 def insert(mixture: Mixture, slot: Int[Array, ""], params: Params) -> Mixture:

@@ -13,16 +13,14 @@ positive definite. Weights move by mirror descent.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
-from boostvi import mixture as mixtures
-from boostvi._jit import counted_jit, in_tiles
-from boostvi._struct import replace, struct
+from boostvi import linear_mixture
+from boostvi._struct import replace
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
@@ -36,202 +34,123 @@ MIN_FACTOR = 0.05
 HALVINGS = 10
 MAX_WEIGHT_STEP = 1.0
 """Nats that one round may move a log weight."""
-BLOCK = 512
-"""Draws of a joint round are made, evaluated and summed in blocks of this size: it bounds the memory, and any number
-of draws needs one compilation."""
 
-TILE = 128
-"""Rows of the one program that computes ln q and its gradient at any points."""
+Model = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-@struct
+@dataclass(frozen=True)
 class Moments:
     """Per component: mean of R, whitened mean gradient, whitened mean Hessian."""
 
-    residual: Float[Array, " slots"]
-    gradient: Float[Array, "slots dim"]
-    hessian: Float[Array, "slots dim dim"]
+    residual: Float[np.ndarray, " components"]
+    gradient: Float[np.ndarray, "components dim"]
+    hessian: Float[np.ndarray, "components dim dim"]
 
 
-def local_moments(family: LinearFamily, params: Params, noise: Array, log_target: Array, gradient: Array) -> Moments:
-    """Of components that do not know of one another: R = ln p − ln s_k on k's own draws (slots, draws, …)."""
-    log_own = family.log_base(noise) - params["log_volume"][:, None]
-    usable = jnp.isfinite(log_target) & jnp.all(jnp.isfinite(gradient), axis=-1)
-    share = usable / jnp.maximum(jnp.sum(usable, axis=1, keepdims=True), 1)
-    residual = jnp.where(usable, log_target - log_own, 0.0)
-    whitened = jnp.where(usable[..., None], gradient @ params["factor"] - family.score(noise), 0.0)
-    mean = jnp.einsum("ks,ksi->ki", share, whitened)
-    hessian = -jnp.einsum("ks,ksi,ksj->kij", share, whitened - mean[:, None], family.score(noise))
-    alive = jnp.mean(usable, axis=1) > LEAST_USABLE
-    return Moments(jnp.where(alive, jnp.sum(share * residual, axis=1), -jnp.inf), mean, hessian)
+@np.errstate(over="ignore", invalid="ignore")  # what is too large makes a step that is not taken
+def local_moments(
+    family: LinearFamily, params: Params, noise: np.ndarray, log_target: np.ndarray, gradient: np.ndarray
+) -> Moments:
+    """Of components that do not know of one another: R = ln p − ln s_k on k's own draws (components, draws, …)."""
+    usable = np.isfinite(log_target) & np.isfinite(gradient).all(axis=-1)
+    share = usable / np.maximum(usable.sum(axis=1, keepdims=True), 1)
+    residual = np.where(usable, log_target - linear_mixture.log_own(family, params, noise), 0.0)
+    score = family.score(noise)
+    whitened = np.where(usable[..., None], gradient, 0.0) @ params["factor"] - np.where(usable[..., None], score, 0.0)
+    mean = np.einsum("ks,ksi->ki", share, whitened)
+    weighted = (whitened - mean[:, None]) * share[..., None]
+    alive = usable.mean(axis=1) > LEAST_USABLE
+    average = np.where(alive, np.sum(share * residual, axis=1), -np.inf)
+    return Moments(average, mean, -weighted.swapaxes(1, 2) @ score)
 
 
-@struct
-class Sums:
-    """Sums over draws, each weighted by s_k/Σ_j s_j for component k: every draw serves every component."""
-
-    share: Float[Array, " slots"]
-    residual: Float[Array, " slots"]
-    residual_squared: Float[Array, " slots"]
-    gradient: Float[Array, "slots dim"]
-    score: Float[Array, "slots dim"]
-    outer: Float[Array, "dim slots*dim"]
-
-
-def densities(mixture: Mixture, z: Float[Array, "n dim"]) -> tuple[Array, Array, Array, Array]:
-    """At every draw: the score of its noise u under each component, ln s_k, ln q and ∇ ln q. Slots without weight have
-    s_k = 0."""
-    family: LinearFamily = mixture.family  # type: ignore[assignment]  # the callers have checked
-    params, slots, dim = mixture.params, mixture.capacity, mixture.dim
-    log_w, active = mixtures.log_weights(mixture.weights), mixture.weights > 0
-    inverse = params["inverse"].reshape(slots * dim, dim)
-    offset = jnp.einsum("kij,kj->ki", params["inverse"], params["loc"]).ravel()
-    u = (z @ inverse.T - offset).reshape(-1, slots, dim)
-    log_s = jnp.where(active, family.log_base(u) - params["log_volume"], -jnp.inf)
-    log_q = jax.nn.logsumexp(log_s + log_w, axis=1)
-    within = jnp.where(active, jnp.exp(log_s + log_w - log_q[:, None]), 0.0)
-    score = family.score(u)
-    return score, log_s, log_q, (within[:, :, None] * score).reshape(-1, slots * dim) @ inverse
-
-
-def sums_of(mixture: Mixture, z: Array, log_target: Array, gradient: Array) -> Sums:
-    """Of one block of draws. A draw with a non-finite gradient is left out."""
-    score, log_s, log_q, gradient_q = densities(mixture, z)
-    usable = jnp.isfinite(log_target) & jnp.all(jnp.isfinite(gradient), axis=-1)
-    residual = jnp.where(usable, log_target - log_q, 0.0)
-    gradient = jnp.where(usable[:, None], gradient - gradient_q, 0.0)
-    share = jnp.exp(log_s - jax.nn.logsumexp(log_s, axis=1, keepdims=True)) * usable[:, None]
-    shared = share[:, :, None] * score
-    return Sums(
-        share=jnp.sum(share, axis=0),
-        residual=share.T @ residual,
-        residual_squared=share.T @ residual**2,
-        gradient=share.T @ gradient,
-        score=jnp.sum(shared, axis=0),
-        outer=gradient.T @ shared.reshape(score.shape[0], -1),
-    )
+@np.errstate(over="ignore", invalid="ignore")
+def joint_moments(
+    mixture: Mixture, counts: np.ndarray, z: np.ndarray, log_target: np.ndarray, gradient: np.ndarray
+) -> tuple[Moments, Float[np.ndarray, " components"], Float[np.ndarray, " components"]]:
+    """Of the components of a compact mixture: R = ln p − ln q, each draw weighted by s_k/Σ_j counts_j s_j for component
+    k, so that every draw serves every component; the spread of R; and how many draws of its own each component would
+    have needed for as much. A draw with a non-finite gradient is left out."""
+    factor, (slots, dim) = mixture.params["factor"], mixture.params["loc"].shape
+    usable = np.isfinite(log_target) & np.isfinite(gradient).all(axis=-1)
+    total, squares, residual, squared = np.zeros((4, slots))
+    slope, score = np.zeros((2, slots, dim))
+    outer = np.zeros((slots, dim, dim))
+    for rows, at in linear_mixture.blocks(mixture, z):
+        ratio, log_q = at.ratios()
+        ok = usable[rows]
+        R = np.where(ok, log_target[rows] - log_q, 0.0)
+        G = np.where(ok[:, None], gradient[rows] - at.gradient_q(ratio), 0.0)
+        share = linear_mixture.shares(ratio, counts) * ok[:, None]
+        total += share.sum(axis=0)
+        squares += np.einsum("nk,nk->k", share, share)
+        residual += share.T @ R
+        squared += share.T @ R**2
+        slope += share.T @ G
+        of_block = at.sums(share, G)
+        score += of_block[0]
+        outer += of_block[1]
+    total = np.maximum(total, np.finfo(float).tiny)
+    residual, squared = residual / total, squared / total
+    slope = np.einsum("kji,kj->ki", factor, slope / total[:, None])
+    centre = slope[:, :, None] * (score / total[:, None])[:, None, :]
+    hessian = centre - factor.swapaxes(1, 2) @ (outer / total[:, None, None])
+    spread = np.sqrt(np.maximum(squared - residual**2, 0.0))
+    return Moments(residual, slope, hessian), spread, total**2 / np.maximum(squares, np.finfo(float).tiny)
 
 
-def joint_moments(mixture: Mixture, sums: Sums) -> Moments:
-    slots, dim, factor = mixture.capacity, mixture.dim, mixture.params["factor"]
-    total = jnp.maximum(sums.share, jnp.finfo(sums.share.dtype).tiny)
-    gradient = jnp.einsum("kji,kj->ki", factor, sums.gradient / total[:, None])
-    outer = sums.outer.reshape(dim, slots, dim).transpose(1, 0, 2) / total[:, None, None]
-    centre = gradient[:, :, None] * (sums.score / total[:, None])[:, None, :]
-    return Moments(sums.residual / total, gradient, centre - jnp.einsum("kji,kjl->kil", factor, outer))
-
-
-def step(params: Params, moments: Moments, cap: Float[Array, ""]) -> tuple[Params, Float[Array, " slots"]]:
+@np.errstate(over="ignore", invalid="ignore")
+def step(params: Params, moments: Moments, cap: float) -> tuple[Params, Float[np.ndarray, " components"]]:
     """The components after one natural-gradient step, and how far each moved (its KL)."""
     hessian = 0.5 * (moments.hessian + moments.hessian.swapaxes(1, 2))
-    sound = jnp.all(jnp.isfinite(hessian), axis=(1, 2)) & jnp.all(jnp.isfinite(moments.gradient), axis=1)
-    curvature, axes = jnp.linalg.eigh(jnp.where(sound[:, None, None], hessian, 0.0))
-    slope = jnp.einsum("kij,ki->kj", axes, jnp.where(sound[:, None], moments.gradient, 0.0))
+    sound = np.isfinite(hessian).all(axis=(1, 2)) & np.isfinite(moments.gradient).all(axis=1)
+    curvature, axes = np.linalg.eigh(np.where(sound[:, None, None], hessian, 0.0))
+    slope = np.einsum("kij,ki->kj", axes, np.where(sound[:, None], moments.gradient, 0.0))
 
-    def moved(beta):
-        kept = 1.0 - beta * curvature
-        positive = jnp.min(kept, axis=-1) > MIN_FACTOR
-        kept = jnp.maximum(kept, MIN_FACTOR)
-        along = beta * slope / kept
-        kl = 0.5 * jnp.sum(1.0 / kept - 1.0 + jnp.log(kept) + along**2, axis=-1)
-        return jnp.where(positive, kl, jnp.inf)
+    betas = cap * 0.5 ** np.arange(HALVINGS)
+    left = 1.0 - betas[:, None, None] * curvature  # of the precision, by β, component and direction
+    positive = left.min(axis=-1) > MIN_FACTOR
+    left = np.maximum(left, MIN_FACTOR)
+    moved = 0.5 * np.sum(1.0 / left - 1.0 + np.log(left) + (betas[:, None, None] * slope / left) ** 2, axis=-1)
+    allowed = positive & (moved <= TRUST)
+    chosen = np.argmax(allowed, axis=0)
+    stays = ~(allowed.any(axis=0) & sound)
+    beta = np.where(stays, 0.0, betas[chosen])[:, None]
 
-    betas = cap * 0.5 ** jnp.arange(HALVINGS)
-    kls = jax.vmap(moved)(betas)
-    allowed = kls <= TRUST
-    chosen = jnp.argmax(allowed, axis=0)
-    beta = jnp.where(jnp.any(allowed, axis=0) & sound, betas[chosen], 0.0)[:, None]
     kept = 1.0 - beta * curvature
-    along = jnp.einsum("kij,kj->ki", axes, beta * slope / kept)
-    grow = jnp.einsum("kij,kj,klj->kil", axes, kept**-0.5, axes)
-    shrink = jnp.einsum("kij,kj,klj->kil", axes, kept**0.5, axes)
+    along = np.einsum("kij,kj->ki", axes, beta * slope / kept)
+    transposed = axes.swapaxes(1, 2)
+    grow, shrink = (axes * kept[:, None] ** -0.5) @ transposed, (axes * kept[:, None] ** 0.5) @ transposed
     new = {
-        "loc": params["loc"] + jnp.einsum("kij,kj->ki", params["factor"], along),
+        "loc": params["loc"] + np.einsum("kij,kj->ki", params["factor"], along),
         "factor": params["factor"] @ grow,
         "inverse": shrink @ params["inverse"],
-        "log_volume": params["log_volume"] - 0.5 * jnp.sum(jnp.log(kept), axis=-1),
+        "log_volume": params["log_volume"] - 0.5 * np.sum(np.log(kept), axis=-1),
     }
-    return new, jnp.where(beta[:, 0] > 0, kls[chosen, jnp.arange(chosen.size)], 0.0)
+    return new, np.where(stays, 0.0, moved[chosen, np.arange(chosen.size)])
 
 
-@counted_jit(static_argnums=(0, 3))
-def local_draws(family: LinearFamily, params: Params, key: Array, n: int) -> tuple[Array, Array, Array]:
-    """n draws of each component, their noise, and their own log density."""
-    noise = family.noise(key, (params["loc"].shape[0], n, params["loc"].shape[1]))
-    z = params["loc"][:, None] + jnp.einsum("ksj,kij->ksi", noise, params["factor"])
-    return z, noise, family.log_base(noise) - params["log_volume"][:, None]
+@dataclass(frozen=True)
+class Round:
+    """A compact mixture after a step of all its components and weights; the ELBO that it had before, with its error; by
+    component the spread of R, and the draws that it had, shared ones included; and how far the components moved, on
+    average (their KL)."""
+
+    mixture: Mixture
+    elbo: float
+    elbo_se: float
+    spread: Float[np.ndarray, " components"]
+    effective: Float[np.ndarray, " components"]
+    moved: float
 
 
-@counted_jit(static_argnums=0)
-def local_round(
-    family: LinearFamily, params: Params, noise: Array, log_target: Array, gradient: Array, cap: Array
-) -> tuple[Params, Array, Array]:
-    """One step of components that do not know of one another; their ELBOs before it, and how far each moved."""
-    moments = local_moments(family, params, noise, log_target, gradient)
-    new, moved = step(params, moments, cap)
-    return new, moments.residual, moved
-
-
-def joint_round(model: Any, mixture: Mixture, n: int, cap: float, key: Array) -> tuple[Mixture, Array]:
-    """One step of all components and weights of a mixture, from at least n fresh draws, which `model` evaluates; and
-    the spread of R under each component."""
-    sums = _no_sums(mixture.capacity, mixture.dim)
-    for block in range(-(-n // BLOCK)):
-        z, _ = block_of_draws(mixture, key, jnp.asarray(block))
-        values, gradients = model(z)
-        sums = _add_block(mixture, sums, z, values, gradients)
-    return _apply(mixture, sums, jnp.asarray(cap))
-
-
-@counted_jit
-def block_of_draws(mixture: Mixture, key: Array, block: Int[Array, ""]) -> tuple[Array, Array]:
-    """A block of draws and their slots: the active components taken in turn, on from block to block."""
-    order = jnp.argsort(mixture.weights <= 0, stable=True)
-    rows = block * BLOCK + jnp.arange(BLOCK)
-    slot = order[rows % jnp.maximum(jnp.sum(mixture.weights > 0), 1)]
-    noise = mixture.family.noise(jax.random.fold_in(key, block), (BLOCK, mixture.dim))
-    return mixture.params["loc"][slot] + jnp.einsum("nj,nij->ni", noise, mixture.params["factor"][slot]), slot
-
-
-def shares_of(mixture: Mixture, slots: np.ndarray) -> np.ndarray:
-    """Weights (they sum to 1) that make a block of draws, balanced over the components, one of the mixture."""
-    counts = np.bincount(slots, minlength=mixture.capacity)
-    share = np.asarray(mixture.weights)[slots] / counts[slots]
-    return share / share.sum()
-
-
-def _no_sums(slots: int, dim: int) -> Sums:
-    shapes = ((slots,), (slots,), (slots,), (slots, dim), (slots, dim), (dim, slots * dim))
-    return Sums(*(np.zeros(shape) for shape in shapes))  # type: ignore[arg-type]
-
-
-@counted_jit
-def _add_block(mixture: Mixture, sums: Sums, z: Array, log_target: Array, gradient: Array) -> Sums:
-    return jax.tree.map(jnp.add, sums, sums_of(mixture, z, log_target, gradient))
-
-
-@counted_jit
-def _apply(mixture: Mixture, sums: Sums, cap: Array) -> tuple[Mixture, Array]:
-    moments = joint_moments(mixture, sums)
-    new, _ = step(mixture.params, moments, cap)
-    weights, active = mixture.weights, mixture.weights > 0
-    mean = jnp.sum(jnp.where(active, weights * moments.residual, 0.0))
-    change = cap * jnp.clip(moments.residual - mean, -MAX_WEIGHT_STEP, MAX_WEIGHT_STEP)
-    log_w = mixtures.log_weights(weights) + jnp.where(active, change, 0.0)
-
-    def where_active(new: Array, old: Array) -> Array:
-        return jnp.where(jnp.expand_dims(active, range(1, new.ndim)), new, old)
-
-    params = jax.tree.map(where_active, new, mixture.params)
-    variance = sums.residual_squared / jnp.maximum(sums.share, 1e-300) - moments.residual**2
-    return replace(mixture, params=params, weights=jax.nn.softmax(log_w)), jnp.sqrt(jnp.maximum(variance, 0.0))
-
-
-def log_q_and_gradient(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ln q and its gradient at the rows of z."""
-    return in_tiles(lambda rows: _tile(mixture, rows), z, TILE)
-
-
-@counted_jit
-def _tile(mixture: Mixture, z: Any) -> tuple[Array, Array]:
-    return densities(mixture, z)[2:]
+def joint_round(model: Model, mixture: Mixture, counts: np.ndarray, cap: float, rng: np.random.Generator) -> Round:
+    """One step of a compact mixture, from so many fresh draws of each component, which `model` evaluates."""
+    z = linear_mixture.draws_by_count(mixture.family, mixture.params, counts, rng)  # type: ignore[arg-type]
+    moments, spread, effective = joint_moments(mixture, counts, z, *model(z))
+    params, moved = step(mixture.params, moments, cap)
+    elbo = float(mixture.weights @ moments.residual)
+    elbo_se = float(np.sqrt(np.sum((mixture.weights * spread) ** 2 / np.maximum(effective, 1.0))))
+    weights = mixture.weights * np.exp(cap * np.clip(moments.residual - elbo, -MAX_WEIGHT_STEP, MAX_WEIGHT_STEP))
+    new = replace(mixture, params=params, weights=weights / weights.sum())
+    return Round(new, elbo, elbo_se, spread, effective, float(mixture.weights @ moved))

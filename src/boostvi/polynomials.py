@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,29 +12,27 @@ from jaxtyping import Array, Float
 
 from boostvi._struct import static, struct
 
-BLOCKS = 4
-"""Rows of coefficients are multiplied in this many blocks: row i has coefficients for coordinates before i only."""
+GROUPS = 6
+"""Matrices of a polynomial: the more there are, the less of them is zeros, and the smaller they are."""
 
 
+@functools.cache
 def n_monomials(dim: int, degree: int) -> int:
     return math.comb(dim + degree, degree)
 
 
 def monomials(u: Float[Array, " dim"], degree: int) -> Float[Array, " monomials"]:
-    """All monomials of u up to `degree`.
+    """All monomials of u up to `degree`; traceable.
 
     They are listed by their last coordinate: those with u_c behind are u_c times all monomials of one degree less in
     u_0 … u_c, so that the ones without u_i, u_(i+1), … come first.
     """
-    if degree == 0:
-        return jnp.ones(1, u.dtype)
-    with_one = jnp.concatenate([jnp.ones(1, u.dtype), u])
-    if degree == 1:
-        return with_one
-    # Picked by products with unit vectors: their derivatives are products again, where those of indexing are slow.
-    picks = np.eye(u.shape[0] + 1)[exponents(u.shape[0], degree) + 1]
-    factors = [with_one @ picks[:, j].T for j in range(degree)]
-    return functools.reduce(jnp.multiply, factors)
+    listed = jnp.ones(1, u.dtype)
+    for k in range(1, degree + 1):
+        coordinates = exponents(u.shape[0], k)[1:]
+        more = u[coordinates[:, 0]] * listed[place_of(coordinates[:, 1:])]
+        listed = jnp.concatenate([jnp.ones(1, u.dtype), more])
+    return listed
 
 
 @functools.lru_cache(maxsize=16)
@@ -61,52 +58,124 @@ def place_of(coordinates: np.ndarray) -> np.ndarray:
 class Polynomial:
     """One polynomial for each coordinate i, of the coordinates before it.
 
-    slopes[i, c, :] are the coefficients of u_c times the monomials in u_0 … u_c of one degree less, in the order of
-    `monomials`, and exactly 0 for c ≥ i; constant[i] is that of 1.
+    coefficients[i] are those of all monomials, in the order of `monomials`: exactly 0 from the first with u_i on.
     """
 
-    constant: Float[Array, " dim"]
-    slopes: Float[Array, "dim dim monomials"]
+    coefficients: Float[Array, "dim monomials"]
     degree: int = static()
 
     def __call__(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        dim, features = u.shape[0], monomials(u, self.degree - 1)
-        ends = np.unique(np.linspace(0, dim, BLOCKS + 1).astype(int)).tolist()
-        parts = []
-        for begin, end in pairwise(ends):
-            before = end - 1  # coordinates that concern some row of the block
-            n = n_monomials(before, self.degree - 1)
-            slopes = self.slopes[begin:end, :before, :n].reshape(-1, n)
-            by_coordinate = (features[:n] @ slopes.T).reshape(end - begin, before)
-            parts.append(jnp.sum(by_coordinate * u[:before], axis=1))
-        return self.constant + jnp.concatenate(parts)
+        """At one point; traceable."""
+        return monomials(u, self.degree) @ self.coefficients.T
 
     @property
     def n_params(self) -> int:
-        return int(np.count_nonzero(self.slopes)) + self.constant.shape[0]
+        return int(np.count_nonzero(self.coefficients))
+
+
+class Packed:
+    """A polynomial for many points at once, on the host: its coefficients in matrices, one for some coordinates c each,
+    with a row for every pair (c, i > c), the coefficients in row i of the monomials that end with u_c.
+
+    Points are columns here, so that what is done for one coordinate is done in one piece of memory.
+    """
+
+    def __init__(self, polynomial: Polynomial):
+        self.degree, coefficients = polynomial.degree, np.asarray(polynomial.coefficients)
+        self.constant, dim = coefficients[:, :1], len(coefficients)
+        ends = np.cumsum(np.arange(dim - 1, -1, -1))
+        self.pairs = [slice(end - (dim - 1 - c), end) for c, end in enumerate(ends)][:-1]
+        self.groups: list[tuple[int, slice, np.ndarray]] = []
+        size = -(-dim // GROUPS)
+        for first in range(0, dim - 1, size):
+            last = min(first + size, dim - 1) - 1
+            rows = slice(self.pairs[first].start, self.pairs[last].stop)
+            matrix = np.zeros((rows.stop - rows.start, n_monomials(last + 1, self.degree - 1)))
+            for c in range(first, last + 1):
+                begin, length = n_monomials(c, self.degree), n_monomials(c + 1, self.degree - 1)
+                matrix[self._within(rows, c), :length] = coefficients[c + 1 :, begin : begin + length]
+            self.groups.append((last, rows, matrix))
+
+    def _within(self, rows: slice, c: int) -> slice:
+        """The rows of coordinate c among these."""
+        return slice(self.pairs[c].start - rows.start, self.pairs[c].stop - rows.start)
+
+    def values(self, features: Features) -> tuple[Float[np.ndarray, "dim n"], Float[np.ndarray, "pairs n"]]:
+        """At the points of the features; and for every pair (c, i) what multiplies u_c in row i."""
+        n = features.u.shape[1]
+        slopes = np.empty((self.pairs[-1].stop if self.pairs else 0, n))
+        for last, rows, matrix in self.groups:
+            np.matmul(matrix, features.until(last, self.degree - 1), out=slopes[rows])
+        values = np.tile(self.constant, (1, n))
+        for c, rows in enumerate(self.pairs):
+            values[c + 1 :] += features.u[c] * slopes[rows]
+        return values, slopes
+
+    def pull_back(
+        self, by_value: Float[np.ndarray, "dim n"], features: Features, slopes: Float[np.ndarray, "pairs n"],
+        by_feature: list[np.ndarray], by_u: Float[np.ndarray, "dim n"],
+    ) -> None:  # fmt: skip
+        """Add to the derivatives by the features, and by u itself, those by way of the values; `slopes` as `values` has
+        made them."""
+        weighted = np.empty_like(slopes)
+        for c, rows in enumerate(self.pairs):
+            by_u[c] += np.einsum("in,in->n", by_value[c + 1 :], slopes[rows])
+            np.multiply(by_value[c + 1 :], features.u[c], out=weighted[rows])
+        for _, rows, matrix in self.groups:
+            by_feature[self.degree - 1][: matrix.shape[1]] += matrix.T @ weighted[rows]
+
+    def add(self, values: Float[np.ndarray, "dim n"], features: Features, c: int) -> None:
+        """Add to values that began as `constant` what coordinate c brings to the later rows: for points whose
+        coordinates become known one after the other."""
+        _, rows, matrix = next(group for group in self.groups if group[1].stop >= self.pairs[c].stop)
+        known = features.until(c, self.degree - 1)
+        values[c + 1 :] += features.u[c] * (matrix[self._within(rows, c), : len(known)] @ known)
+
+
+class Features:
+    """Monomials of many points up to a degree, on the host, as their coordinates become known one after the other.
+    Points are columns."""
+
+    def __init__(self, n: int, dim: int, degree: int, dtype: Any = np.float64):
+        self.u = np.zeros((dim, n), dtype)
+        self._of_degree = [np.ones((n_monomials(dim, k), n), dtype) for k in range(degree + 1)]
+
+    @property
+    def degree(self) -> int:
+        return len(self._of_degree) - 1
+
+    def learn(self, c: int, u: Float[np.ndarray, " n"]) -> None:
+        """Coordinate c, those before it being known."""
+        self.u[c] = u
+        for k in range(1, len(self._of_degree)):
+            np.multiply(self.until(c, k - 1), self.u[c], out=self._ending(self._of_degree[k], c, k))
+
+    def until(self, c: int, degree: int) -> Float[np.ndarray, "monomials n"]:
+        """All monomials in u_0 … u_c up to this degree."""
+        return self._of_degree[degree][: n_monomials(c + 1, degree)]
+
+    def no_slopes(self) -> list[np.ndarray]:
+        """Zeros for the derivatives by every feature, by degree."""
+        return [np.zeros_like(of) for of in self._of_degree]
+
+    def pull_back(self, by_feature: list[np.ndarray], by_u: Float[np.ndarray, "dim n"]) -> None:
+        """Add to the derivatives by u those by way of the features."""
+        for k in range(len(by_feature) - 1, 0, -1):
+            for c in range(len(self.u)):
+                mine = self._ending(by_feature[k], c, k)
+                by_u[c] += np.einsum("mn,mn->n", mine, self.until(c, k - 1))
+                if k > 1:  # those of degree 0 are constant
+                    by_feature[k - 1][: len(mine)] += self.u[c] * mine
+
+    @staticmethod
+    def _ending(of: np.ndarray, c: int, degree: int) -> np.ndarray:
+        """The rows of monomials that end with u_c."""
+        begin = n_monomials(c, degree)
+        return of[begin : begin + n_monomials(c + 1, degree - 1)]
 
 
 def zero(dim: int, degree: int) -> Polynomial:
-    return Polynomial(np.zeros(dim), np.zeros((dim, dim, n_monomials(dim, degree - 1))), degree)  # type: ignore[arg-type]
-
-
-def from_list(coefficients: Float[np.ndarray, "dim monomials"], degree: int) -> Polynomial:
-    """The polynomials with these coefficients of all monomials, in the order of `monomials`."""
-    empty = zero(len(coefficients), degree)
-    empty.slopes[:, *_places(len(coefficients), degree)] = coefficients[:, 1:]
-    return Polynomial(coefficients[:, 0], empty.slopes, degree)  # type: ignore[arg-type]
-
-
-def to_list(constant: Float[np.ndarray, " dim"], slopes: Float[np.ndarray, "dim dim fewer"], degree: int) -> np.ndarray:
-    """`from_list` backwards, for any numbers that belong to monomials."""
-    return np.concatenate([constant[:, None], slopes[:, *_places(slopes.shape[1], degree)]], axis=1)
-
-
-@functools.lru_cache(maxsize=16)
-def _places(dim: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """The last coordinate of every monomial but 1, and where the rest of it is listed."""
-    listed = exponents(dim, degree)[1:]
-    return listed[:, 0], place_of(listed[:, 1:])
+    return Polynomial(np.zeros((dim, n_monomials(dim, degree))), degree)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=8)
@@ -136,7 +205,5 @@ def hermite(dim: int, degree: int) -> Any:
 
 def is_triangular(polynomial: Polynomial) -> bool:
     """Whether row i has no coefficients but for monomials of the coordinates before it."""
-    slopes = np.asarray(polynomial.slopes)
-    row, last, place = np.indices(slopes.shape)
-    ends = np.array([n_monomials(c + 1, polynomial.degree - 1) for c in range(slopes.shape[1])])
-    return not np.any(slopes[(last >= row) | (place >= ends[last])])
+    coefficients = np.asarray(polynomial.coefficients)
+    return not any(row[n_monomials(i, polynomial.degree) :].any() for i, row in enumerate(coefficients))

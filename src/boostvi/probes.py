@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from boostvi import natural_gradient
-from boostvi._jit import float64, host_generator, sub_keys
+from boostvi import linear_mixture
+from boostvi._jit import float64, host_generator
 from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 from boostvi.next_component.explore import look
@@ -24,6 +24,7 @@ from boostvi.next_component.local import CountedTarget
 from boostvi.target import Target, to_own
 
 CLIMBS = 256
+CHAINS = 512
 COSTLY = 4
 """Fewer climbs and chains, by this factor, where an evaluation costs much."""
 CHAIN_STEPS = 30
@@ -58,11 +59,10 @@ def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) ->
     """Search for what `mixture` misses; None for a family whose components cannot be climbed with."""
     if not isinstance(mixture.family, LinearFamily):
         return None
-    key_look, key_chains = sub_keys(key, 2)
     climbs = climbs // COSTLY if target.is_costly else climbs
-    found = look(target, mixture, climbs, key_look)
+    found = look(target, mixture, climbs, key)
     locations = to_own(target, found.components["loc"]) if found.elbos.size else np.zeros((0, target.dim))
-    drift, drift_se, evals = chains(target, mixture, key_chains)
+    drift, drift_se, evals = chains(target, mixture, jax.random.fold_in(key, 1))
     with np.errstate(over="ignore"):
         missed = np.exp(found.elbos - found.elbo)
     return Probes(climbs, missed, locations, drift, drift_se, found.evals + evals)
@@ -70,21 +70,17 @@ def probe(target: Target, mixture: Mixture, key: Array, climbs: int = CLIMBS) ->
 
 def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, int]:
     """Drift of ln p − ln q along Langevin chains started at draws of q, its standard error, and the evaluations."""
-    key_draws, key_rng = sub_keys(key, 2)
-    rng = host_generator(key_rng)
-    model = CountedTarget(target)
-    z, slots = map(np.asarray, natural_gradient.block_of_draws(mixture, key_draws, jnp.asarray(0)))
-    count = z.shape[0] // COSTLY if target.is_costly else z.shape[0]
-    chosen = rng.choice(z.shape[0], size=count, p=natural_gradient.shares_of(mixture, slots))
-    z, slots = z[chosen], slots[chosen]
+    rng, model = host_generator(key), CountedTarget(target)
+    mixture = linear_mixture.compact(mixture)
+    z, log_q, owners = linear_mixture.draw(mixture, rng, CHAINS // COSTLY if target.is_costly else CHAINS)
     # Preconditioned by the component that made the draw: fixed along a chain, so the sampler stays exact.
-    factor = np.asarray(mixture.params["factor"])[slots]
+    factor = mixture.params["factor"][owners]
     value, gradient = model(z)
-    before = value - natural_gradient.log_q_and_gradient(mixture, z)[0]
+    before = value - log_q
     for i in range(CHAIN_STEPS):
         size = STEP_SIZES[i % len(STEP_SIZES)] * target.dim ** (-1 / 6)
         z, value, gradient = _langevin(model, z, value, gradient, factor, size, rng)
-    rise = value - natural_gradient.log_q_and_gradient(mixture, z)[0] - before
+    rise = value - linear_mixture.log_prob(mixture, z) - before
     rise = rise[np.isfinite(rise)]
     return float(rise.mean()), float(rise.std(ddof=1) / np.sqrt(rise.size)), model.evals
 

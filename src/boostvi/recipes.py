@@ -25,10 +25,12 @@ from boostvi.next_component import (
     ResidualElbo,
 )
 from boostvi.step_sizes import STEP_SIZES, Adaptive, Exact, LineSearch, Predefined, StepSize
+from boostvi.target import Target
 
 FULL_RANK_UP_TO = 300
 """Dimensions up to which `auto` uses full-rank components; their number of parameters is quadratic in d."""
 MAX_COMPONENTS = 128
+ELBO_DRAWS, CHEAP_ELBO_DRAWS = 4_000, 16_000
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,10 @@ class Recipe:
     family: of the components; None lets the dimension decide, and the race for the first component.
     n_draws: draws of each component in the table (and of each fresh estimate).
     draws_growth: the number of draws at step t is n_draws·2^⌊draws_growth·log2(t+1)⌋; 4 matches ε_t ∝ 1/t².
-    elbo_draws: fresh draws behind the reported ELBO of each step.
+    elbo_draws: fresh draws behind the reported ELBO of each step; None: 4,000, or 16,000 where an evaluation is cheap.
     min_steps: search for more components this often, whatever kl_tol says: a missed mode does not show in the KL.
-    patience: stop when that many steps together did not raise the ELBO; None never does.
+    patience: stop when that many steps together did not raise the ELBO, or one where the KL is small enough for
+        "good"; None never does.
     """
 
     first: Any = "vi"
@@ -52,7 +55,7 @@ class Recipe:
     family: Any = "diagonal-laplace"
     n_draws: int = 1000
     draws_growth: float = 0.0
-    elbo_draws: int = 1000
+    elbo_draws: int | None = 1000
     max_steps: int = 50
     min_steps: int = 0
     max_components: int | None = None
@@ -60,11 +63,11 @@ class Recipe:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for argument, least in (("n_draws", 2), ("elbo_draws", 2), ("max_steps", 0), ("min_steps", 0)):
+        for argument, least in (("n_draws", 2), ("max_steps", 0), ("min_steps", 0)):
             check_count(argument, getattr(self, argument), least)
-        for argument in ("max_components", "patience"):
+        for argument, least in (("elbo_draws", 2), ("max_components", 1), ("patience", 1)):
             if getattr(self, argument) is not None:
-                check_count(argument, getattr(self, argument))
+                check_count(argument, getattr(self, argument), least)
         check("draws_growth", self.draws_growth, lambda v: v >= 0, "not negative")
 
     def parts(self, family: Family, minibatch: bool = False) -> Parts:
@@ -103,6 +106,11 @@ class Recipe:
         if self.family is None:
             return FullRankNormal() if dim <= FULL_RANK_UP_TO else LowRankNormal()
         return look_up("family", self.family, FAMILIES, Family)
+
+    def draws_behind_elbo(self, target: Target) -> int:
+        if self.elbo_draws is None:
+            return CHEAP_ELBO_DRAWS if target.is_cheap else ELBO_DRAWS
+        return self.elbo_draws
 
     def draws_at(self, t: int) -> int:
         """Draws per component at step t: doubles, so that only a few shapes are compiled."""
@@ -143,7 +151,7 @@ def auto() -> Recipe:
         correction=None,
         family=None,
         n_draws=200,
-        elbo_draws=4000,
+        elbo_draws=None,
         max_components=MAX_COMPONENTS,
         kl_tol=0.01,
         min_steps=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,8 @@ class Result:
     @float64
     def evaluation(self) -> Evaluation:
         draws, log_target, log_q = self._inner
-        wide = diagnostics.wide_draws(self._space, self.run.best, draws, self.run.seed)
+        rng = np.random.default_rng(self.run.seed)
+        wide = diagnostics.wide_draws(partial(log_densities, self._space), self.run.best, draws, rng, JUDGING_DRAWS)
         has_moments = self.run.best.family.has_variance
         return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0] if has_moments else None)
 

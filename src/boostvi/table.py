@@ -11,6 +11,8 @@ F is exactly convex in w on the draws, and F(w + γδ) − F(w) − γ δ·g = m
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,16 +46,18 @@ class Table:
 
 
 def empty(dim: int, capacity: int, n_draws: int) -> Table:
+    zeros: Any = np.zeros  # on the host, where they take no memory until they are used
     return Table(
-        draws=jnp.asarray(np.zeros((capacity, n_draws, dim))),
-        log_target=jnp.asarray(np.zeros((capacity, n_draws))),
-        log_components=jnp.asarray(np.zeros((capacity, capacity, n_draws))),
-        filled=jnp.asarray(np.zeros(capacity, dtype=bool)),
+        draws=zeros((capacity, n_draws, dim)),
+        log_target=zeros((capacity, n_draws)),
+        log_components=zeros((capacity, capacity, n_draws)),
+        filled=zeros(capacity, dtype=bool),
     )
 
 
 def record(table: Table, target: Target, mixture: Mixture, slot: Int[Array, ""], key: Array) -> Table:
     """Draw from the component in `slot`, evaluate ln p there once, and fill its row and column."""
+    table = jax.tree.map(jnp.asarray, table)
     family, params = mixture.family, mixtures.component(mixture, slot)
     noise = family.noise(key, (table.n_draws, mixture.dim))
     draws, own = jax.vmap(family.sample_and_log_prob, in_axes=(None, 0))(params, noise)

@@ -13,13 +13,15 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Float
 
 from boostvi import trees
-from boostvi._jit import counted_jit, float64, in_tiles, map_chunked, new_key
+from boostvi._jit import counted_jit, float64, host_generator, in_tiles, map_chunked, new_key
 from boostvi._struct import struct
 from boostvi.model import Model
 from boostvi.warp import Warp
 
 CHUNK_BYTES = 2**25
 """Draws are evaluated in chunks whose largest intermediate array has about this size (32 MB)."""
+CHEAP_BYTES = 2**12
+"""A target whose largest intermediate array for one draw is smaller than this is cheap (a regression on 500 rows)."""
 START_TRIES = 64
 """Starting points tried before a target without a finite log density is refused."""
 
@@ -96,6 +98,12 @@ class Target:
     def is_costly(self) -> bool:
         """Whether one evaluation costs so much that searches make do with fewer of them."""
         return self.tile < MAX_TILE
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether one evaluation costs so little that estimates may have four times as many draws."""
+        small = self.chunk * CHEAP_BYTES >= CHUNK_BYTES
+        return small and not self.is_costly and self.minibatch is None
 
     @property
     def is_float64(self) -> bool:
@@ -198,6 +206,7 @@ class Warped:
     warp: Warp
 
     minibatch = None
+    is_cheap = False
 
     def init(self, key: Array) -> Float[Array, " dim"]:
         return self.warp.backward(self.target.init(key))
@@ -247,7 +256,8 @@ def log_densities(target: Target, draws: Any) -> np.ndarray:
     """ln p at the rows of `draws`. A small model's gradient costs less than compiling it again without."""
     if isinstance(target, Warped):
         z, log_det = target.warp.to_z(draws)
-        return _plus(log_densities(target.target, z), log_det)
+        with np.errstate(invalid="ignore"):
+            return _or_none(log_densities(target.target, z) + log_det)
     if target.tile == MAX_TILE:
         return values_and_gradients(target, draws)[0]
     return np.asarray(_log_density_of(target, draws))
@@ -262,9 +272,8 @@ def _tile(target: Target, z: Array) -> tuple[Array, Array]:
 def values_and_gradients(target: Target, z: Any) -> tuple[np.ndarray, np.ndarray]:
     """ln p and ∇ ln p at the rows of z, in tiles of one shape: however many rows, the model compiles once."""
     if isinstance(target, Warped):
-        z, log_det = target.warp.to_z(u := z)
-        values, gradients = values_and_gradients(target.target, z)
-        return _plus(values, log_det), target.warp.pulled_back(u, gradients)
+        values, gradients = target.warp.composed(lambda own: values_and_gradients(target.target, own), z)
+        return _or_none(values), gradients
     return in_tiles(lambda rows: _tile(target, rows), np.asarray(z, dtype=np.float64), target.tile)
 
 
@@ -278,11 +287,9 @@ def from_own(target: Target, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return target.warp.to_u(z) if isinstance(target, Warped) else (z, np.zeros(len(z)))
 
 
-def _plus(values: np.ndarray, log_det: np.ndarray) -> np.ndarray:
-    """ln p of u; far out, where a warp overflows, there is no mass."""
-    with np.errstate(invalid="ignore"):
-        total = values + log_det
-    return np.where(np.isnan(total) | (total == np.inf), -np.inf, total)
+def _or_none(values: np.ndarray) -> np.ndarray:
+    """ln p, −inf where a warp overflows: there is no mass so far out."""
+    return np.where(np.isnan(values) | (values == np.inf), -np.inf, values)
 
 
 def _or_no_mass(value: Float[Array, ""]) -> Float[Array, ""]:
@@ -373,6 +380,8 @@ def starting_points(target: Target, key: Array) -> np.ndarray:
     """Dispersed starting points, as `init` draws them."""
     if isinstance(target, Warped):
         return from_own(target, starting_points(target.target, key))[0]
+    if isinstance(target.init, _StandardNormal):  # nothing to compile
+        return host_generator(key).standard_normal((START_TRIES, target.dim))
     return np.asarray(_starting_points(target, key))
 
 

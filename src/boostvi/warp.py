@@ -16,6 +16,7 @@ line: a mode that is far away has a place in u from which there is a way back, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,9 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from boostvi._jit import counted_jit, float64, in_tiles
 from boostvi._struct import struct
-from boostvi.polynomials import Polynomial, zero
+from boostvi.polynomials import Features, Packed, Polynomial, zero
 
 MOST_LOG_SCALE = 10.0
 """Bound on |s_i|: a bounded factor keeps every draw finite."""
@@ -33,8 +33,8 @@ REACH = 4.0
 """Coordinates are clipped to this for the polynomials."""
 FARTHEST = 1e50
 """Inverses are looked for among |u_i| up to this: their squares are finite."""
-CONVERGED = 1e-12
-TILE = 128
+BLOCK = 512
+"""Points that pass through a warp at once."""
 
 
 @struct
@@ -58,34 +58,79 @@ class Layer:
         x = jnp.exp(s) * (jnp.sinh(bent) + shift)
         return self.loc + x @ self.factor.T, jnp.sum(s + log_slope) + self.log_volume
 
-    def backward(self, z: Float[Array, " dim"], differentiable: bool) -> Float[Array, " dim"]:
-        """The u of one point. Coordinate i needs those before it alone, so repeating the formula for all of them at
-        once ends after dim times, and mostly much sooner. differentiable: all dim times."""
+    def backward(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """The u of one point; traceable. Coordinate i needs those before it alone, so repeating the formula for all of
+        them at once ends after dim times."""
         x = (z - self.loc) @ self.inverse.T
 
-        def improved(u):
+        def improved(_, u):
             shift, s = self._polynomials(u)
             bent = jnp.arcsinh(x * jnp.exp(-s) - shift)
             return jnp.clip(jnp.sinh((bent - self.skew) * jnp.exp(-self.tail)), -FARTHEST, FARTHEST)
 
-        if differentiable:
-            return jax.lax.fori_loop(0, x.shape[0], lambda _, u: improved(u), jnp.zeros_like(x))
-
-        def unsettled(carry):
-            i, change, _ = carry
-            return (i < x.shape[0]) & (change > CONVERGED)
-
-        def again(carry):
-            i, _, u = carry
-            new = improved(u)
-            return i + 1, jnp.max(jnp.abs(new - u) / (1.0 + jnp.abs(u))), new
-
-        return jax.lax.while_loop(unsettled, again, (0, jnp.asarray(jnp.inf, x.dtype), jnp.zeros_like(x)))[2]
+        return jax.lax.fori_loop(0, x.shape[0], improved, jnp.zeros_like(x))
 
     def _polynomials(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         """m and s."""
         near = jnp.clip(u, -REACH, REACH)
         return self.shift(near), jnp.clip(self.log_scale(near), -MOST_LOG_SCALE, MOST_LOG_SCALE)
+
+
+class Prepared:
+    """A layer for many points at once, on the host. Points are columns inside."""
+
+    def __init__(self, layer: Layer):
+        self.layer: Layer = jax.tree.map(np.asarray, layer)
+        self.shift, self.log_scale = Packed(self.layer.shift), Packed(self.layer.log_scale)
+        self.skew, self.tail = self.layer.skew[:, None], self.layer.tail[:, None]
+
+    def forward(self, u: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray, Callable[..., np.ndarray]]:
+        """z at the rows of u, ln |det ∂z/∂u|, and the map from ∇_z f to ∇_u of f(z) + ln |det ∂z/∂u|."""
+        layer, u = self.layer, np.ascontiguousarray(u.T)
+        features = self._features(u.shape[1])
+        for c, near in enumerate(np.clip(u, -REACH, REACH)[:-1]):
+            features.learn(c, near)
+        shift, shift_slopes = self.shift.values(features)
+        s, s_slopes = self.log_scale.values(features)
+        scale = np.exp(_bounded(s))
+        bent = np.exp(self.tail) * np.arcsinh(u) + self.skew
+        x = scale * (np.sinh(bent) + shift)
+        log_slope = self.tail + _log_cosh(bent) - 0.5 * np.log1p(u**2)
+
+        def pull_back(gradient: Float[np.ndarray, "n dim"]) -> np.ndarray:
+            by_x = layer.factor.T @ gradient.T
+            by_s, by_shift = (by_x * x + 1.0) * (np.abs(s) <= MOST_LOG_SCALE), by_x * scale
+            by_u = (by_shift * np.cosh(bent) + np.tanh(bent)) * np.exp(self.tail) / np.sqrt(1.0 + u**2)
+            by_near, by_feature = np.zeros_like(u), features.no_slopes()
+            self.shift.pull_back(by_shift, features, shift_slopes, by_feature, by_near)
+            self.log_scale.pull_back(by_s, features, s_slopes, by_feature, by_near)
+            features.pull_back(by_feature, by_near)
+            return (by_u - u / (1.0 + u**2) + by_near * (np.abs(u) <= REACH)).T
+
+        log_det = np.sum(_bounded(s) + log_slope, axis=0) + layer.log_volume
+        return layer.loc + x.T @ layer.factor.T, log_det, pull_back
+
+    def backward(self, z: Float[np.ndarray, "n dim"]) -> np.ndarray:
+        """u at the rows of z, coordinate by coordinate: each needs those before it."""
+        x = self.layer.inverse @ (z - self.layer.loc).T
+        u, (dim, n) = np.empty_like(x), x.shape
+        features = self._features(n)
+        shift, s = (np.tile(of.constant, (1, n)) for of in (self.shift, self.log_scale))
+        for c in range(dim):
+            bent = np.arcsinh(x[c] * np.exp(-_bounded(s[c])) - shift[c])
+            u[c] = np.clip(np.sinh((bent - self.skew[c]) * np.exp(-self.tail[c])), -FARTHEST, FARTHEST)
+            if c + 1 < dim:
+                features.learn(c, np.clip(u[c], -REACH, REACH))
+                self.shift.add(shift, features, c)
+                self.log_scale.add(s, features, c)
+        return u.T
+
+    def _features(self, n: int) -> Features:
+        return Features(n, self.layer.loc.size, self.shift.degree - 1)
+
+
+def _bounded(s: np.ndarray) -> np.ndarray:
+    return np.clip(s, -MOST_LOG_SCALE, MOST_LOG_SCALE)
 
 
 @struct
@@ -102,29 +147,34 @@ class Warp:
             log_det = log_det + more
         return u, log_det
 
-    def backward(self, z: Float[Array, " dim"], differentiable: bool = True) -> Float[Array, " dim"]:
+    def backward(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The u of one point; traceable."""
         for layer in self.layers:
-            z = layer.backward(z, differentiable)
+            z = layer.backward(z)
         return z
 
-    @float64
     def to_z(self, u: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray]:
         """z at the rows of u, and ln |det ∂z/∂u|."""
-        log_det, z = in_tiles(lambda rows: _forward(self, rows), np.asarray(u, dtype=np.float64), TILE)
-        return z, log_det
+        layers = [Prepared(layer) for layer in self.layers]
+        return _in_blocks(lambda rows: _forward(layers, rows)[:2], u)
 
-    @float64
     def to_u(self, z: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray]:
         """u at the rows of z, and ln |det ∂z/∂u| there."""
-        log_det, u = in_tiles(lambda rows: _backward(self, rows), np.asarray(z, dtype=np.float64), TILE)
-        return u, log_det
+        layers = [Prepared(layer) for layer in self.layers]
+        return _in_blocks(lambda rows: _backward(layers, rows), z)
 
-    @float64
-    def pulled_back(self, u: Float[np.ndarray, "n dim"], gradient: Float[np.ndarray, "n dim"]) -> np.ndarray:
-        """∇_u of f(z) + ln |det ∂z/∂u| at the rows of u, from ∇_z f."""
-        both = np.concatenate([u, gradient], axis=1)
-        return in_tiles(lambda rows: _pull_back(self, rows), both, TILE)[1]
+    def composed(
+        self, function: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], u: Float[np.ndarray, "n dim"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """f(z) + ln |det ∂z/∂u| and its gradient at the rows of u, from a function that gives f and ∇f at rows of z."""
+        layers = [Prepared(layer) for layer in self.layers]
+
+        def values_and_gradients(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            z, log_det, pull_back = _forward(layers, rows)
+            values, gradients = function(z)
+            return values + log_det, pull_back(gradients)
+
+        return _in_blocks(values_and_gradients, u)
 
     @property
     def n_params(self) -> int:
@@ -134,26 +184,39 @@ class Warp:
         return own + sum(layer.shift.n_params + layer.log_scale.n_params for layer in self.layers)
 
 
-@counted_jit
-def _forward(warp: Warp, u: Array) -> tuple[Array, Array]:
-    z, log_det = jax.vmap(warp.forward)(u)
-    return log_det, z
+@np.errstate(over="ignore", invalid="ignore")  # far out a warp overflows: there is no mass
+def _forward(
+    layers: list[Prepared], u: Float[np.ndarray, "n dim"]
+) -> tuple[np.ndarray, np.ndarray, Callable[..., np.ndarray]]:
+    """z, ln |det ∂z/∂u|, and the map from ∇_z f to ∇_u of f(z) + ln |det ∂z/∂u|."""
+    ways, log_det = [], np.zeros(len(u))
+    for layer in reversed(layers):
+        u, more, way = layer.forward(u)
+        log_det = log_det + more
+        ways.append(way)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def pull_back(gradient: Float[np.ndarray, "n dim"]) -> np.ndarray:
+        for way in reversed(ways):
+            gradient = way(gradient)
+        return gradient
+
+    return u, log_det, pull_back
 
 
-@counted_jit
-def _pull_back(warp: Warp, u_and_gradient: Array) -> tuple[Array, Array]:
-    def one(both):
-        u, gradient = jnp.split(both, 2)
-        (_, log_det), pull = jax.vjp(warp.forward, u)
-        return log_det, pull((gradient, jnp.ones((), u.dtype)))[0]
-
-    return jax.vmap(one)(u_and_gradient)
+@np.errstate(over="ignore", invalid="ignore")
+def _backward(layers: list[Prepared], z: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray]:
+    for layer in layers:
+        z = layer.backward(z)
+    return z, _forward(layers, z)[1]
 
 
-@counted_jit
-def _backward(warp: Warp, z: Array) -> tuple[Array, Array]:
-    u = jax.vmap(lambda one: warp.backward(one, differentiable=False))(z)
-    return jax.vmap(warp.forward)(u)[1], u
+def _in_blocks(function: Callable[..., Any], rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both results of `function`, some rows at a time: their features must fit into a cache."""
+    rows = np.asarray(rows, dtype=np.float64)
+    parts = [function(rows[i : i + BLOCK]) for i in range(0, max(len(rows), 1), BLOCK)]
+    first, second = (np.concatenate([part[j] for part in parts]) for j in (0, 1))
+    return first, second
 
 
 def append(warp: Warp | None, layer: Layer) -> Warp:
@@ -176,5 +239,6 @@ def identity(loc: Any, factor: Any, degree: int) -> Layer:
     )
 
 
-def _log_cosh(x: Array) -> Array:
-    return jnp.abs(x) + jnp.log1p(jnp.exp(-2.0 * jnp.abs(x))) - math.log(2.0)
+def _log_cosh(x: Any) -> Any:
+    xp = x.__array_namespace__()
+    return xp.abs(x) + xp.log1p(xp.exp(-2.0 * xp.abs(x))) - math.log(2.0)

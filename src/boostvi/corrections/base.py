@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from boostvi import table as tables
 from boostvi._jit import counted_jit
-from boostvi._struct import replace, struct
+from boostvi._struct import replace, scalar, struct
 from boostvi.mixture import Mixture
 from boostvi.table import Table, TableEstimates
 from boostvi.target import Target
@@ -30,9 +29,13 @@ class Corrected:
 
 
 class Correction(ABC):
-    """`correction.apply(target, mixture, table, arrived, kl, key, out_of_time) -> Corrected`."""
+    """`correction.apply(target, mixture, table, arrived, kl, key, out_of_time) -> Corrected`.
+
+    moves_components: the draws of a table say nothing after it, and a proposal that knows its share needs none.
+    """
 
     name: ClassVar[str]
+    moves_components: ClassVar[bool] = False
 
     @abstractmethod
     def apply(
@@ -54,9 +57,9 @@ class WeightCorrection(Correction):
 
     def apply(self, target, mixture, table, arrived, kl, key, out_of_time):
         if not np.any(table.filled):  # nothing to go by yet
-            return Corrected(mixture, table, jnp.asarray(0), jnp.asarray(0))
+            return Corrected(mixture, table, scalar(0), scalar(0))
         weights = _correct(self, table, mixture.weights)
-        return Corrected(replace(mixture, weights=weights), table, jnp.asarray(0), jnp.asarray(0))
+        return Corrected(replace(mixture, weights=weights), table, scalar(0), scalar(0))
 
 
 @counted_jit

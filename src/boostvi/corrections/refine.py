@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+import math
+
 import numpy as np
 
+from boostvi import linear_mixture, natural_gradient
 from boostvi import mixture as mixtures
-from boostvi import natural_gradient
 from boostvi import table as tables
-from boostvi._jit import host_generator, sub_keys
-from boostvi._struct import check, check_count, static, struct
+from boostvi._jit import host_generator
+from boostvi._struct import check, check_count, scalar, static, struct
 from boostvi.corrections.base import Corrected, Correction
 from boostvi.corrections.straighten import straighten
 from boostvi.corrections.weights import FullyCorrective
 from boostvi.families.linear import FullRankNormal, LinearFamily, scaled
+from boostvi.linear_mixture import join, take
 from boostvi.mixture import Mixture
-from boostvi.next_component.local import CountedTarget, isotropic, join, kl_between, take
+from boostvi.natural_gradient import Round
+from boostvi.next_component.local import CountedTarget, isotropic, kl_between
 from boostvi.polynomials import n_monomials
 from boostvi.table import Table
 from boostvi.warp import Warp
 
-COOLING = (0.5, 0.25, 0.125)
-"""Caps on β at the end: smaller steps average the noise away."""
+TRIAL = 16
+"""Rounds after which the split of a single component must be seen to pay, or it is taken back. (Of many components it
+takes longer to see: their ELBO falls at first.)"""
+REFERENCE_DRAWS = 1024
+"""Draws, at least, behind the ELBO before a split."""
+COOLING = 32
+"""Rounds at the end whose steps fall like 1/(1 + i/2): they average the noise away."""
+SETTLED = 1e-7
+"""Nats that a round moves the components, on average, below which there is nothing to gain from another."""
 APART = 0.5
 """The halves of a split lie ± this times √d from its centre, in its own units."""
 NARROWER = 0.85
 """Each half has this fraction of the scale."""
 POOR = 0.1
 """Components are split whose weight × sd(R) is at least this fraction of the largest."""
-DRAWS_PER_DIM = 4
-POLISHING = 3
+DRAWS_PER_DIM = 2
+MOST_SHARED = 8
+"""A component that shares most of its draws still has this fraction of them from itself."""
 POLISHING_DRAWS = 2048
-"""When there are enough components there are this many times as many rounds, of so many draws at least, unless an
-evaluation costs much: what is left is mostly noise."""
+MOST_POLISHING = 80
+POLISHING_EVALS = 2**17
+"""When there are enough components, all rounds are such ones: of so many draws at least, unless an evaluation costs
+much, and as many rounds as these evaluations allow."""
 STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
 DEGREES = (2, 3)
@@ -51,19 +63,20 @@ class Refine(Correction):
     While the KL is above `split_above` nats, more is done first. straighten_from: a Normal that is alone in so many
     dimensions or more gets a warp, up to two layers of it, if that takes away enough of the KL
     (`corrections.straighten`); in fewer a few more components do the same and are quicker to fit; None: never.
-    Otherwise the components that fit worst are split in two: the mixture doubles. rounds: at full step size, and three
-    quarters as many again while it cools. draws: per component and round (4·d if that is more). prune: weights below
-    this become exactly 0.
+    Otherwise the components that fit worst are split in two: the mixture doubles. rounds: at full step size; those that
+    average come on top of them. draws: per component and round (2·d if that is more; fewer from a component that shares
+    those of others). prune: weights below this become exactly 0.
     """
 
     split_above: float = 0.01
     straighten_from: int | None = static(default=16)
-    rounds: int = static(default=16)
-    draws: int = static(default=100)
+    rounds: int = static(default=48)
+    draws: int = static(default=50)
     prune: float = 1e-4
     max_components: int = static(default=128)
 
     name = "refine"
+    moves_components = True
 
     def __post_init__(self):
         check("split_above", self.split_above, lambda v: v >= 0, "not negative")
@@ -79,39 +92,54 @@ class Refine(Correction):
                 f"correction='refine' needs a full-rank family, got {mixture.family.name!r}; use "
                 "correction='fully-corrective' with this one"
             )
-        model, keys = CountedTarget(target), sub_keys(key, 3)
+        model, rng = CountedTarget(target), host_generator(key)
+        if mixture.n_active == 1 and kl <= self.split_above:  # there is nothing to gain
+            return Corrected(mixture, table, scalar(0), scalar(0))
         if arrived:
-            mixture = FullyCorrective().apply(target, mixture, table, arrived, kl, key, out_of_time).mixture
-            mixture = self._cleaned(mixture)
-        elif mixture.n_active == 1 and kl <= self.split_above:  # there is nothing to gain
-            return Corrected(mixture, table, jnp.asarray(0), jnp.asarray(0))
+            corrected = FullyCorrective().apply(target, mixture, table, arrived, kl, key, out_of_time)
+            mixture = self._cleaned(corrected.mixture)
+        mixture = linear_mixture.compact(mixture)
         if not arrived and kl > self.split_above and (degree := self._degree(mixture)):
-            slot = int(np.argmax(mixture.weights))
-            warp, gain, work = straighten(target, take(mixture.params, slot), degree, keys[0], out_of_time)
+            warp, gain, work = straighten(target, take(mixture.params, 0), degree, rng, out_of_time)
             model.add(work)
             if gain > STRAIGHTER * kl:
-                return self._straight(mixture, warp, table, model)
+                return self._corrected(self._straight(mixture, warp), table, model)
         each = max(self.draws, DRAWS_PER_DIM * target.dim)
-        least, rounds, before = 0, self.rounds, mixture
-        if kl <= self.split_above and not arrived and not target.is_costly:
-            least, rounds = POLISHING_DRAWS, POLISHING * self.rounds
-        elif kl > self.split_above and mixture.n_active < self.max_components:
-            # One round tells which components fit worst.
-            mixture, spread = natural_gradient.joint_round(model, mixture, each * mixture.n_active, 1.0, keys[0])
-            mixture = self._split(mixture, np.asarray(spread), host_generator(keys[1]))
-        cooling = rounds // 4
-        caps = [1.0] * rounds + [cap for cap in COOLING for _ in range(cooling)]
-        for i, cap in enumerate(caps):
-            if out_of_time():
-                if i < rounds:
-                    mixture = before  # a split that has not settled is worse than none
+        full, cooling, before, reference = self.rounds, COOLING, mixture, None
+        alone = mixture.n_active == 1
+        if kl <= self.split_above and not arrived:  # there are enough components: what is left is mostly noise
+            least = 0 if target.is_costly else POLISHING_DRAWS
+            each = max(each, -(-least // mixture.n_active))
+            full, cooling = 0, min(MOST_POLISHING, max(COOLING, POLISHING_EVALS // (each * mixture.n_active)))
+        elif mixture.n_active >= self.max_components:  # there is no room for more
+            cooling = MOST_POLISHING
+        elif kl > self.split_above:
+            # One round tells which components fit worst, and how well they all do.
+            counts = np.full(mixture.n_active, max(each, -(-REFERENCE_DRAWS // mixture.n_active)))
+            reference = natural_gradient.joint_round(model, mixture, counts, 1.0, rng)
+            mixture = self._split(reference.mixture, reference.spread, rng)
+        counts = np.full(mixture.n_active, each)
+        past: list[Round] = []
+        while len(past) < full + cooling:
+            unsettled = reference is not None and len(past) < full
+            in_vain = alone and reference is not None and len(past) == TRIAL and not _pays(reference, past)
+            if out_of_time() or in_vain:
+                mixture = before if unsettled else mixture  # a split that has not settled is worse than none
                 break
-            round_key = jax.random.fold_in(keys[2], i)
-            n = max(each * mixture.n_active, least)
-            mixture, _ = natural_gradient.joint_round(model, mixture, n, cap, round_key)
-        mixture = self._cleaned(mixture)
-        blank = tables.empty(target.dim, mixture.capacity, table.n_draws)
-        return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
+            cap = 1.0 / (1.0 + max(len(past) + 1 - full, 0) / 2.0)
+            past.append(natural_gradient.joint_round(model, mixture, counts, cap, rng))
+            mixture = past[-1].mixture
+            if past[-1].moved < SETTLED:
+                break
+            # A component among others needs fewer draws of its own.
+            wanted = np.ceil(counts * each / np.maximum(past[-1].effective, 1.0))
+            counts = np.clip(wanted, -(-each // MOST_SHARED), each).astype(int)
+        return self._corrected(self._cleaned(mixture), table, model)
+
+    def _corrected(self, mixture: Mixture, table: Table, model: CountedTarget) -> Corrected:
+        """With an empty table: what its draws said is of other components."""
+        blank = tables.empty(mixture.dim, mixture.capacity, table.n_draws)
+        return Corrected(mixture, blank, scalar(model.evals), scalar(model.nonfinite))
 
     def _degree(self, mixture: Mixture) -> int | None:
         """Of the polynomials of the next layer of a warp; None if there is to be none."""
@@ -126,12 +154,9 @@ class Refine(Correction):
             degree -= 1
         return degree if degree > 1 else None
 
-    def _straight(self, mixture: Mixture, warp: Warp, table: Table, model: CountedTarget) -> Corrected:
+    def _straight(self, mixture: Mixture, warp: Warp) -> Mixture:
         """One standard Normal behind the warp."""
-        normal = isotropic(np.zeros((1, mixture.dim)), np.ones(1))
-        mixture = mixtures.of(mixture.family, normal, np.ones(1), warp)
-        blank = tables.empty(mixture.dim, mixture.capacity, table.n_draws)
-        return Corrected(mixture, blank, jnp.asarray(model.evals), jnp.asarray(model.nonfinite))
+        return mixtures.of(mixture.family, isotropic(np.zeros((1, mixture.dim)), np.ones(1)), np.ones(1), warp)
 
     def _split(self, mixture: Mixture, spread: np.ndarray, rng: np.random.Generator) -> Mixture:
         """Two components in place of each that fits poorly, along a random direction."""
@@ -150,10 +175,11 @@ class Refine(Correction):
         return mixtures.of(mixture.family, join(take(mixture.params, rest), *halves), new_weights, mixture.warp)
 
     def _cleaned(self, mixture: Mixture) -> Mixture:
-        """Without components of negligible weight, near-duplicates merged, inverses fresh."""
+        """Without components of negligible weight, near-duplicates merged, inverses fresh; the heaviest, if there are
+        too many."""
         weights = np.asarray(mixture.weights)
         order = np.argsort(-weights)
-        order = order[weights[order] > self.prune]
+        order = order[weights[order] > self.prune][: self.max_components]
         params, weights = take(mixture.params, order), weights[order]
         kl = kl_between(params)
         kept: list[int] = []
@@ -165,3 +191,11 @@ class Refine(Correction):
                 weights[twin] += weights[j]
         params = take(params, kept) | {"inverse": np.linalg.inv(params["factor"][kept])}
         return mixtures.of(mixture.family, params, weights[kept] / weights[kept].sum(), mixture.warp)
+
+
+def _pays(reference: Round, past: list[Round]) -> bool:
+    """Whether the ELBO in the later of these rounds is higher than before them, by more than its error."""
+    recent = past[len(past) // 2 :]
+    gain = np.mean([one.elbo for one in recent]) - reference.elbo
+    error = math.hypot(reference.elbo_se, np.sqrt(np.mean([one.elbo_se**2 for one in recent]) / len(recent)))
+    return bool(gain > error)

@@ -19,22 +19,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from boostvi import polynomials
 from boostvi import warp as warps
-from boostvi._jit import counted_jit, host_generator, sub_keys
-from boostvi._struct import replace, struct
+from boostvi._struct import replace
 from boostvi.families.base import Params
 from boostvi.next_component.local import CountedTarget
-from boostvi.polynomials import Polynomial
+from boostvi.polynomials import Features, Polynomial
 from boostvi.target import Target, Warped
 from boostvi.warp import Layer, Warp
 
-BLOCK = 64
-"""Pairs of draws (u and −u) whose products are summed at once: their monomials must fit into a cache."""
+BLOCK = 256
+"""Pairs of draws (u and −u) that are evaluated at once."""
+ROWS = 128
+"""Draws whose products with ∇R are summed at once: their monomials must fit into a cache."""
 MIN_PAIRS = 512
 MAX_PAIRS = 2048
 CHEAP = 200_000
@@ -43,8 +43,8 @@ TRUST = 0.5
 """Nats that one round may move the approximation."""
 MOST_ROUNDS = 12
 """Rounds at full step size, at most; it ends sooner when the ELBO rises no more."""
-MOST_AVERAGED = 16
-"""Rounds with steps that fall like 1/k: they average the noise of the coefficients away."""
+LEAST_AVERAGED, MOST_AVERAGED = 3, 16
+"""Rounds after these whose coefficients are averaged (Polyak & Juditsky 1992), which takes their noise away."""
 NOISE_SHARE = 0.1
 LEAST_NOISE = 5e-4
 """Averaging ends when the noise of the coefficients costs less than this share of the KL left, or so many nats."""
@@ -52,19 +52,35 @@ WORSE = 4.0
 """Standard errors by which the ELBO may fall before a round is taken back, and the steps halved."""
 
 
-@struct
+@dataclass
 class Sums:
-    """Over draws: ∇R, and its products with u and the monomials of one degree less; with the slopes of f; (∇R)²; R
-    and R²."""
+    """Over draws: ∇R with every monomial; with the slopes of f; (∇R)²; R and R²."""
 
-    gradient: Float[Array, " dim"]
-    products: Float[Array, "dim dim fewer"]
-    skew: Float[Array, " dim"]
-    tail: Float[Array, " dim"]
-    squares: Float[Array, " dim"]
-    residual: Float[Array, ""]
-    residual_squared: Float[Array, ""]
-    usable: Float[Array, ""]
+    products: Float[np.ndarray, "dim monomials"]
+    skew: Float[np.ndarray, " dim"]
+    tail: Float[np.ndarray, " dim"]
+    squares: Float[np.ndarray, " dim"]
+    residual: float = 0.0
+    residual_squared: float = 0.0
+    usable: int = 0
+
+    def add(self, noise: np.ndarray, values: np.ndarray, gradients: np.ndarray, features: Features) -> None:
+        usable = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+        slope = np.where(usable[:, None], gradients + noise, 0.0)
+        residual = np.where(usable, values + np.sum(0.5 * (noise**2 + math.log(2.0 * math.pi)), axis=1), 0.0)
+        for i in range(0, len(noise), ROWS):
+            for c, column in enumerate(noise[i : i + ROWS].T):
+                features.learn(c, column)
+            own = slope[i : i + ROWS].astype(features.u.dtype)
+            self.products += (features.until(noise.shape[1] - 1, features.degree) @ own).T
+        level, along, *_ = _own_terms()
+        root = np.sqrt(1.0 + noise**2)
+        self.skew += np.sum(slope * (root - level), axis=0)
+        self.tail += np.sum(slope * (np.arcsinh(noise) * root - along * noise), axis=0)
+        self.squares += np.sum(slope**2, axis=0)
+        self.residual += float(np.sum(residual))
+        self.residual_squared += float(np.sum(residual**2))
+        self.usable += int(np.sum(usable))
 
 
 @dataclass(frozen=True)
@@ -127,48 +143,49 @@ def _own_terms() -> tuple[float, float, float, float]:
 
 
 def straighten(
-    target: Target, normal: Params, degree: int, key: Array, out_of_time: Callable[[], bool]
+    target: Target, normal: Params, degree: int, rng: np.random.Generator, out_of_time: Callable[[], bool]
 ) -> tuple[Warp, float, CountedTarget]:
     """A warp with one layer more than `target` has, fitted from the Normal `normal` (`loc`, `factor`) on; how many nats
     it gains, less twice its error; and what that took."""
     warp = target.warp if isinstance(target, Warped) else None
     count = CountedTarget(target)
-    key_order, key_rounds, key_gain = sub_keys(key, 3)
-    first = layer = warps.identity(normal["loc"], _root(normal, _order(count, normal, key_order)), degree)
+    first = layer = warps.identity(normal["loc"], _root(normal, _order(count, normal, rng)), degree)
     n_features = polynomials.n_monomials(layer.loc.size, degree)
     pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2, CHEAP / n_features), MAX_PAIRS) / BLOCK)
     full = 1.0 / (1.0 + n_features / (2.0 * pairs))  # the quickest that products with so many features allow
     elbos: list[float] = []
     errors: list[float] = []
-    best, averaged = layer, 0
+    best, averaged, beta = layer, 0, full
 
     def through(layer: Layer) -> CountedTarget:
         return CountedTarget(target.original.through(warps.append(warp, layer)))
 
     for i in range(MOST_ROUNDS + MOST_AVERAGED):
         model = through(layer)
-        sums = _sums(model, degree, pairs, jax.random.fold_in(key_rounds, i))
+        sums = _sums(model, degree, pairs, rng)
         count.add(model)
         elbo, error = _elbo(sums, 2 * pairs)
         if not elbos and not np.isfinite(elbo):
             break  # the model is not finite where the Normal goes
         if elbos and not elbo > max(elbos) - WORSE * math.hypot(error, errors[int(np.argmax(elbos))]):
-            layer, full = best, 0.5 * full
+            layer, full, averaged = best, 0.5 * full, 0
             continue
         if averaged or i >= MOST_ROUNDS or (len(elbos) > 1 and elbo - elbos[-2] < 2.0 * error):
             averaged += 1
         elbos.append(elbo)
         errors.append(error)
-        best = layer
-        settled = averaged and _noise(sums, degree) / averaged < max(NOISE_SHARE * pairs * error**2, LEAST_NOISE)
+        best = _mean(best, layer, averaged) if averaged else layer
+        # Steps of size β leave the noise of β/(2 − β) rounds, and their average less and less of it.
+        left = _noise(sums, degree) * min(beta / (2.0 - beta), 1.0 / max(averaged, 1))
+        settled = averaged >= LEAST_AVERAGED and left < max(NOISE_SHARE * pairs * error**2, LEAST_NOISE)
         if settled or out_of_time() or averaged > MOST_AVERAGED:
             break
         step, size = _newton(sums, degree)
-        beta = min(full / max(averaged, 1), math.sqrt(TRUST / size)) if size > 0 else 0.0
+        beta = min(full, math.sqrt(TRUST / size)) if size > 0 else 0.0
         layer = _moved(layer, step, beta)
-    if best is first:
+    if not elbos or best is first:
         return warps.append(warp, best), -np.inf, count
-    noise = host_generator(key_gain).standard_normal((2 * pairs, target.dim))
+    noise = rng.standard_normal((2 * pairs, target.dim))
     before, after = through(first), through(best)
     with np.errstate(invalid="ignore"):  # both may be −inf: then it gains nothing that could be told
         gains = after(noise)[0] - before(noise)[0]  # paired, and fresh
@@ -180,25 +197,25 @@ def straighten(
 
 def _noise(sums: Sums, degree: int) -> float:
     """Nats that the noise of one round's coefficients costs: each is the mean of degree + 1 estimates."""
-    dim = sums.gradient.size
+    dim = sums.squares.size
     n_coefficients = dim * polynomials.n_monomials(dim, degree) / (degree + 1)
-    variance = float(np.mean(sums.squares)) / float(sums.usable) ** 2 / (degree + 1)
+    variance = float(np.mean(sums.squares)) / sums.usable**2 / (degree + 1)
     return 0.5 * n_coefficients * variance
 
 
 def _elbo(sums: Sums, n: int) -> tuple[float, float]:
     if sums.usable < n:
         return -np.inf, np.inf
-    mean = float(sums.residual) / n
-    return mean, math.sqrt(max(float(sums.residual_squared) / n - mean**2, 0.0) / n)
+    mean = sums.residual / n
+    return mean, math.sqrt(max(sums.residual_squared / n - mean**2, 0.0) / n)
 
 
-def _order(model: CountedTarget, normal: Params, key: Array) -> np.ndarray:
+def _order(model: CountedTarget, normal: Params, rng: np.random.Generator) -> np.ndarray:
     """The coordinates, first those that set the scale of others: E[G_i u_i u_j], G = ∇R in whitened units, is how the
     width along i changes with j. A funnel's neck comes before its mouth. (A fit's factor is nearly symmetric: axis i of
     the whitened units is mostly coordinate i.)"""
     root, dim = np.asarray(normal["factor"]), normal["loc"].size
-    noise = host_generator(key).standard_normal((max(2 * MIN_PAIRS, 4 * dim), dim))
+    noise = rng.standard_normal((max(2 * MIN_PAIRS, 4 * dim), dim))
     values, gradients = model(normal["loc"] + noise @ root.T)
     usable = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
     slope = np.where(usable[:, None], gradients @ root + noise, 0.0)
@@ -215,52 +232,26 @@ def _root(normal: Params, order: np.ndarray) -> Float[np.ndarray, "dim dim"]:
     return root
 
 
-def _sums(model: CountedTarget, degree: int, pairs: int, key: Array) -> Sums:
-    rng = host_generator(key)
-    total = _no_sums(model.target.dim, degree)
-    for _ in range(pairs // BLOCK):
-        noise = rng.standard_normal((BLOCK, model.target.dim))
-        noise = np.concatenate([noise, -noise])
-        total = _add(total, noise, *model(noise), degree)
-    return total
-
-
-def _no_sums(dim: int, degree: int) -> Sums:
-    row, number = np.zeros(dim), np.zeros(())
-    products = np.zeros((dim, dim, polynomials.n_monomials(dim, degree - 1)))
-    return Sums(row, products, row, row, row, number, number, number)  # type: ignore[arg-type]
-
-
-@counted_jit(static_argnums=4)
-def _add(total: Sums, noise: Array, values: Array, gradients: Array, degree: int) -> Sums:
-    usable = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), axis=1)
-    slope = jnp.where(usable[:, None], gradients + noise, 0.0)
-    residual = jnp.where(usable, values + jnp.sum(0.5 * (noise**2 + math.log(2.0 * math.pi)), axis=1), 0.0)
-    features = jax.vmap(lambda u: polynomials.monomials(u, degree - 1))(noise)
-    by_coordinate = (slope[:, :, None] * noise[:, None, :]).reshape(noise.shape[0], -1)
+def _sums(model: CountedTarget, degree: int, pairs: int, rng: np.random.Generator) -> Sums:
+    dim = model.target.dim
+    total = Sums(np.zeros((dim, polynomials.n_monomials(dim, degree))), *np.zeros((3, dim)))
     # Half the precision, and twice as fast: an average of few draws has no more digits.
-    products = by_coordinate.astype(jnp.float32).T @ features.astype(jnp.float32)
-    level, along, *_ = _own_terms()
-    root = jnp.sqrt(1.0 + noise**2)
-    sums = Sums(
-        jnp.sum(slope, axis=0),
-        products.astype(noise.dtype).reshape(noise.shape[1], noise.shape[1], -1),
-        jnp.sum(slope * (root - level), axis=0),
-        jnp.sum(slope * (jnp.arcsinh(noise) * root - along * noise), axis=0),
-        jnp.sum(slope**2, axis=0), jnp.sum(residual), jnp.sum(residual**2), jnp.sum(usable, dtype=noise.dtype),
-    )  # fmt: skip
-    return jax.tree.map(jnp.add, total, sums)
+    features = Features(ROWS, dim, degree, np.float32)
+    for _ in range(pairs // BLOCK):
+        noise = rng.standard_normal((BLOCK, dim))
+        noise = np.concatenate([noise, -noise])
+        total.add(noise, *model(noise), features)
+    return total
 
 
 def _newton(sums: Sums, degree: int) -> tuple[dict[str, np.ndarray], float]:
     """The change of every coefficient, those of polynomials in terms of Hermite's; and the nats that it moves."""
-    dim, n = sums.gradient.size, float(sums.usable)
+    dim, n = sums.squares.size, sums.usable
     where = cumulants(dim, degree)
-    listed = polynomials.to_list(np.asarray(sums.gradient), np.asarray(sums.products), degree)
-    products = (polynomials.hermite(dim, degree) @ listed.T).T / n
+    products = (polynomials.hermite(dim, degree) @ sums.products.T).T / n
     t = np.sum(where.shares * products[where.rows, where.places], axis=0)
     level, along, skew_curvature, tail_curvature = _own_terms()
-    skew, tail = np.asarray(sums.skew) / n / skew_curvature, np.asarray(sums.tail) / n / tail_curvature
+    skew, tail = sums.skew / n / skew_curvature, sums.tail / n / tail_curvature
     shift, log_scale = (
         np.zeros((dim, polynomials.n_monomials(dim, degree))),
         np.zeros((dim, polynomials.n_monomials(dim, degree - 1))),
@@ -276,13 +267,18 @@ def _newton(sums: Sums, degree: int) -> tuple[dict[str, np.ndarray], float]:
     return {"shift": shift, "log_scale": log_scale, "skew": skew, "tail": tail}, float(size)
 
 
+def _mean(mean: Layer, new: Layer, n: int) -> Layer:
+    """The mean of n layers, from that of n − 1 and the last. They differ in coefficients only."""
+    return jax.tree.map(lambda a, b: a + (b - a) / n, mean, new)
+
+
 def _moved(layer: Layer, step: dict[str, np.ndarray], beta: float) -> Layer:
     dim = layer.loc.size
 
     def moved(name: str) -> Polynomial:
         old: Polynomial = getattr(layer, name)
-        by = polynomials.from_list((polynomials.hermite(dim, old.degree).T @ (beta * step[name]).T).T, old.degree)
-        return replace(old, constant=old.constant + by.constant, slopes=old.slopes + by.slopes)
+        by = (polynomials.hermite(dim, old.degree).T @ (beta * step[name]).T).T
+        return replace(old, coefficients=old.coefficients + by)
 
     return replace(
         layer,

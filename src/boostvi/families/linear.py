@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
-from jax.scipy.stats import norm, t
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Float
 
 from boostvi.families.base import Family, Params, log_volume, to_raw, to_scale
 from boostvi.families.student_t import DegreesOfFreedom
@@ -18,18 +18,24 @@ from boostvi.families.triangular import unit_lower_inverse
 
 
 class LinearFamily(Family):
-    """z = loc + A·noise. A new one writes `noise`, `log_base` and `score`.
+    """z = loc + A·noise. A new one writes `noise` (with JAX), `host_noise` (with NumPy), and, for arrays of either,
+    `log_base` and `score`; a `RadialFamily` less.
 
     While it is optimised by gradients, A = diag(scale)·(I + strictly lower `lower`): the shape is free of the
-    coordinates' units. A mixture stores A itself (`factor`), its inverse, and ln|det A|; refinement moves these.
+    coordinates' units. A mixture stores A itself (`factor`), its inverse, and ln|det A|; refinement moves these, on the
+    host (`boostvi.linear_mixture`).
     """
 
     @abstractmethod
-    def log_base(self, noise: Float[Array, "... dim"]) -> Float[Array, "..."]:
-        """Log density of the noise."""
+    def host_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "... dim"]:
+        """As `noise`, from NumPy's generator."""
 
     @abstractmethod
-    def score(self, noise: Float[Array, "... dim"]) -> Float[Array, "... dim"]:
+    def log_base(self, noise: Any) -> Any:
+        """Log density of the noise, along the last axis."""
+
+    @abstractmethod
+    def score(self, noise: Any) -> Any:
         """Gradient of `log_base`."""
 
     def init(self, key, loc, scale):
@@ -76,14 +82,38 @@ def scaled(params: Params, by: float) -> Params:
     }
 
 
+class RadialFamily(LinearFamily):
+    """The density of the noise is a function of its squared length r². A new one writes that function, and `pull`."""
+
+    @abstractmethod
+    def log_radial(self, squares: Any, dim: int) -> Any:
+        """Log density of noise of this squared length."""
+
+    @abstractmethod
+    def pull(self, squares: Any, dim: int) -> Any:
+        """c(r²) with score = −c·noise."""
+
+    def log_base(self, noise):
+        return self.log_radial(_squares(noise), noise.shape[-1])
+
+    def score(self, noise):
+        return -self.pull(_squares(noise), noise.shape[-1])[..., None] * noise
+
+
 @dataclass(frozen=True)
-class FullRankNormal(LinearFamily):
+class FullRankNormal(RadialFamily):
     """N(loc, A Aᵀ): a Normal with any covariance."""
 
     name = "full-rank-normal"
 
-    def log_base(self, noise):
-        return jnp.sum(norm.logpdf(noise), axis=-1)
+    def host_noise(self, rng, shape):
+        return rng.standard_normal(shape)
+
+    def log_radial(self, squares, dim):
+        return -0.5 * (squares + dim * math.log(2.0 * math.pi))
+
+    def pull(self, squares, dim):
+        return squares.__array_namespace__().ones_like(squares)
 
     def score(self, noise):
         return -noise
@@ -91,35 +121,44 @@ class FullRankNormal(LinearFamily):
 
 @dataclass(frozen=True)
 class StudentT(DegreesOfFreedom, LinearFamily):  # type: ignore[override]
-    """Either of the two below."""
+    """Either of the two below; `independent` says whether every coordinate has a χ² of its own."""
 
-    def _student_t(self, key: Array, shape: tuple[int, ...], mixing: tuple[int, ...]) -> Array:
-        """Normal noise over the root of χ²/df, which is shared along axes where `mixing` is 1."""
+    independent: ClassVar[bool]
+
+    def _mixing(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape if self.independent else (*shape[:-1], 1)
+
+    def noise(self, key, shape):
         key_normal, key_chi = jax.random.split(key)
+        mixing = self._mixing(shape)
         if self.df % 2 == 0:  # a sum of exponentials compiles ten times faster than a sampler of Gamma variables
             chi2 = 2.0 * jnp.sum(jax.random.exponential(key_chi, (int(self.df) // 2, *mixing)), axis=0)
         else:
             chi2 = jax.random.chisquare(key_chi, self.df, mixing)
         return jax.random.normal(key_normal, shape) * jnp.sqrt(self.df / chi2)
 
+    def host_noise(self, rng, shape):
+        return rng.standard_normal(shape) * np.sqrt(self.df / rng.chisquare(self.df, self._mixing(shape)))
+
+    def _log_density(self, squares: Any, dim: int) -> Any:
+        constant = (
+            math.lgamma(0.5 * (self.df + dim)) - math.lgamma(0.5 * self.df) - 0.5 * dim * math.log(self.df * math.pi)
+        )
+        return constant - 0.5 * (self.df + dim) * squares.__array_namespace__().log1p(squares / self.df)
+
 
 @dataclass(frozen=True)
-class FullRankStudentT(StudentT):
+class FullRankStudentT(StudentT, RadialFamily):  # type: ignore[override]  # as of StudentT
     """Multivariate Student-t with fixed degrees of freedom: heavy in every direction at once."""
 
     name = "full-rank-student-t"
+    independent = False
 
-    def noise(self, key, shape):
-        return self._student_t(key, shape, (*shape[:-1], 1))
+    def log_radial(self, squares, dim):
+        return self._log_density(squares, dim)
 
-    def log_base(self, noise):
-        dim, df = noise.shape[-1], self.df
-        constant = gammaln(0.5 * (df + dim)) - gammaln(0.5 * df) - 0.5 * dim * math.log(df * math.pi)
-        return constant - 0.5 * (df + dim) * jnp.log1p(jnp.sum(noise**2, axis=-1) / df)
-
-    def score(self, noise):
-        dim, df = noise.shape[-1], self.df
-        return -(df + dim) * noise / (df + jnp.sum(noise**2, axis=-1, keepdims=True))
+    def pull(self, squares, dim):
+        return (self.df + dim) / (self.df + squares)
 
 
 @dataclass(frozen=True)
@@ -127,12 +166,15 @@ class ProductStudentT(StudentT):
     """A linear map of independent Student-t variables: heavy along each of its own axes."""
 
     name = "product-student-t"
-
-    def noise(self, key, shape):
-        return self._student_t(key, shape, shape)
+    independent = True
 
     def log_base(self, noise):
-        return jnp.sum(t.logpdf(noise, self.df), axis=-1)
+        return self._log_density(noise**2, 1).sum(axis=-1)
 
     def score(self, noise):
         return -(self.df + 1.0) * noise / (self.df + noise**2)
+
+
+def _squares(noise: Any) -> Any:
+    """Sums of squares over the last axis; with NumPy, in one pass over them."""
+    return np.einsum("...i,...i->...", noise, noise) if isinstance(noise, np.ndarray) else jnp.sum(noise**2, axis=-1)

@@ -26,7 +26,8 @@ class Proposal:
     evals: Int[Array, ""]
     nonfinite: Int[Array, ""]  # draws left out of gradients because ∇ ln p was not finite there
     others: tuple[Params, ...] = ()
-    shares: Float[Array, " components"] | None = None  # of several first components
+    shares: Float[Array, " components"] | None = None  # of the mass, where the search knows them
+    gap: Float[Array, ""] | None = None  # the Frank-Wolfe gap towards the first, where the search knows it
     family: Family | None = static(default=None)  # of a first component, where the search chose it
 
 

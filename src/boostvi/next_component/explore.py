@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from boostvi import natural_gradient
-from boostvi._jit import host_generator, sub_keys
-from boostvi._struct import check_count, static, struct
+from boostvi import linear_mixture
+from boostvi._jit import host_generator
+from boostvi._struct import check_count, scalar, static, struct
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
+from boostvi.linear_mixture import take
 from boostvi.mixture import Mixture
 from boostvi.next_component.base import NextComponent, Proposal
 from boostvi.next_component.climb import climb
-from boostvi.next_component.local import CountedTarget, distinct, draws_of, local_vi, modes_at, take, wide_points
+from boostvi.next_component.local import CountedTarget, draws_of, local_vi, modes_at, wide_points
 from boostvi.target import Target, from_own, starting_points, to_own
 
 SCREENED = 8
@@ -39,6 +39,8 @@ GAP = 2.0
 """Nats by which a component's own mean of ln p − ln q must exceed the ELBO: the Frank-Wolfe gap towards it."""
 LAPLACE_SLACK = 40.0
 """Nats by which the Laplace mass of a heavy-tailed mode may be too low before local VI has seen it."""
+RESIDUAL_DRAWS = 512
+"""Draws of the mixture behind its ELBO and the highest residual that counts as covered."""
 ROUNDS = 20
 MOST = 16
 """Components fitted to new modes at once."""
@@ -65,10 +67,13 @@ class Explore(NextComponent):
         found = look(target, mixture, self.n_starts if first and not target.is_costly else fewer, key)
         if first and target.is_costly and found.elbos.size:  # worth a longer look
             found = look(target, mixture, self.n_starts, jax.random.fold_in(key, 1), found.evals)
-        kept = [take(found.components, i) for i in range(found.elbos.size)]
-        best, others = (kept[0], tuple(kept[1:])) if kept else (None, ())
-        value = found.elbos[0] if kept else np.nan
-        return Proposal(best, np.asarray(value), np.asarray(found.evals), np.asarray(found.nonfinite), others)
+        evals, nonfinite = scalar(found.evals), scalar(found.nonfinite)
+        if not found.elbos.size:
+            return Proposal(None, scalar(np.nan), evals, nonfinite)
+        best, *others = (take(found.components, i) for i in range(found.elbos.size))
+        return Proposal(
+            best, scalar(found.elbos[0]), evals, nonfinite, tuple(others), found.shares, gap=scalar(found.gap)
+        )
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,17 @@ class Found:
 
     components: Params
     elbos: Float[np.ndarray, " n"]
+    gap: float  # the Frank-Wolfe gap towards the first
     elbo: float  # of the mixture
     evals: int
     nonfinite: int
+
+    @property
+    def shares(self) -> Float[np.ndarray, " n"]:
+        """Of the mass of all, mixture and components: exact where these do not overlap."""
+        mass = np.exp(self.elbos - max(self.elbo, self.elbos.max(initial=-np.inf)))
+        rest = np.exp(self.elbo - max(self.elbo, self.elbos.max(initial=-np.inf)))
+        return mass / (mass.sum() + rest)
 
 
 def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -> Found:
@@ -89,15 +102,14 @@ def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -
             f"next_component='explore' needs a full-rank family, got {mixture.family.name!r}; use "
             "next_component='mixture-elbo' with this one"
         )
-    key_rng, key_prior, key_elbo, key_vi = sub_keys(key, 4)
-    rng = host_generator(key_rng)
+    rng, mixture = host_generator(key), linear_mixture.compact(mixture)
     model = CountedTarget(target, evals)
-    elbo, highest, least_log_q = _residuals(model, mixture, key_elbo)
-    points = _starts(model, mixture, n, least_log_q, rng, key_prior)
+    elbo, highest, least_log_q = _residuals(model, mixture, rng)
+    points = _starts(model, mixture, n, least_log_q, rng, key)
 
     def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, gradients = model(z)
-        log_q, gradient_q = natural_gradient.log_q_and_gradient(mixture, z)
+        log_q, gradient_q = linear_mixture.log_prob_and_gradient(mixture, z)
         with np.errstate(invalid="ignore"):  # both may be −inf far out: not a place to climb to
             return values - log_q, gradients - gradient_q
 
@@ -109,29 +121,33 @@ def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -
     points, log_det = from_own(target, points)
     values = values + log_det
     missed = np.isfinite(values)
-    log_q, _ = natural_gradient.log_q_and_gradient(mixture, points[missed])
+    log_q = linear_mixture.log_prob(mixture, points[missed])
     missed[missed] &= values[missed] - log_q > max(elbo + UNCOVERED, highest)
-    params, elbos = _fit(model, mixture, points[missed], values[missed], elbo, key_vi)
-    return Found(params, elbos, elbo, model.evals, model.nonfinite)
+    params, elbos, gap = _fit(model, mixture, points[missed], values[missed], elbo, rng)
+    return Found(params, elbos, gap, elbo, model.evals, model.nonfinite)
 
 
 def _fit(
-    model: CountedTarget, mixture: Mixture, points: np.ndarray, values: np.ndarray, elbo: float, key: Array
-) -> tuple[Params, np.ndarray]:
-    """Components fitted at the distinct points that have mass which the mixture has not, best first."""
+    model: CountedTarget, mixture: Mixture, points: np.ndarray, values: np.ndarray, elbo: float,
+    rng: np.random.Generator,
+) -> tuple[Params, np.ndarray, float]:  # fmt: skip
+    """Components fitted at the distinct points that have mass which the mixture has not, best first; their ELBOs; and
+    the Frank-Wolfe gap towards the first."""
     modes = modes_at(model, points, values, MOST, elbo - LAPLACE_SLACK)
     if modes is None:
-        return {}, np.zeros(0)
+        return {}, np.zeros(0), np.nan
     family: LinearFamily = mixture.family  # type: ignore[assignment]  # `look` has checked
-    params, elbos = local_vi(model, family, modes, ROUNDS, key)
-    kept = distinct(params, elbos)
+    fitted = local_vi(model, family, modes, ROUNDS, rng)
+    params, elbos, kept = fitted.params, fitted.elbos, fitted.distinct
     kept = kept[elbos[kept] > elbo - WORTH]
-    if kept.size:  # the fit may have walked from a spike into what is covered
-        z, log_target = draws_of(model, family, take(params, kept), jax.random.fold_in(key, ROUNDS))
-        log_q, _ = natural_gradient.log_q_and_gradient(mixture, z.reshape(-1, z.shape[-1]))
-        gaps = np.mean(log_target - log_q.reshape(log_target.shape), axis=1) - elbo
-        kept = kept[gaps > GAP]
-    return take(params, kept), elbos[kept]
+    if not kept.size:
+        return {}, np.zeros(0), np.nan
+    # The fit may have walked from a spike into what is covered.
+    z, log_target, _ = draws_of(model, family, take(params, kept), rng)
+    log_q = linear_mixture.log_prob(mixture, z.reshape(-1, z.shape[-1])).reshape(log_target.shape)
+    gaps = np.mean(log_target - log_q, axis=1) - elbo
+    worth = gaps > GAP
+    return take(params, kept[worth]), elbos[kept[worth]], float(gaps[worth][0]) if worth.any() else np.nan
 
 
 def _starts(
@@ -144,7 +160,7 @@ def _starts(
     """
     points = _candidates(model.target, mixture, SCREENED * n, rng, key)
     values, _ = model(points)
-    log_q, _ = natural_gradient.log_q_and_gradient(mixture, points)
+    log_q = linear_mixture.log_prob(mixture, points)
     excess = np.where(np.isfinite(values), values - np.maximum(log_q, least_log_q - FLOOR), -np.inf)
     best = np.argsort(-excess)[: n // 2]
     rest = rng.choice(np.setdiff1d(np.arange(points.shape[0]), best), size=n - best.size, replace=False)
@@ -156,28 +172,32 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
     prior = starting_points(target, key)[: n // 4]
     each = (n - prior.shape[0]) // 3
     wide, _ = from_own(target, wide_points(rng, each, target.dim))
-    weights = np.asarray(mixture.weights)
-    loc, factor = np.asarray(mixture.params["loc"]), np.asarray(mixture.params["factor"])
+    weights, loc = mixture.weights, mixture.params["loc"]
     mean = weights @ loc
-    slots = rng.choice(weights.size, size=(2, each), p=weights / weights.sum())
     # A Gaussian with the mixture's covariance, without a Cholesky factor: random combinations of the centres.
-    active = np.flatnonzero(weights)
-    between = (rng.standard_normal((each, active.size)) * np.sqrt(weights[active])) @ (loc[active] - mean)
-    within = np.einsum("nij,nj->ni", factor[slots[0]], rng.standard_normal((each, target.dim)))
+    between = (rng.standard_normal((each, weights.size)) * np.sqrt(weights)) @ (loc - mean)
+    owners = rng.choice(weights.size, size=(2, each), p=weights / weights.sum())
+    within, own = (_with_factors(mixture, of, rng) for of in owners)
     whole = mean + rng.choice(INFLATIONS, size=(each, 1)) * (between + within)
-    one = loc[slots[1]] + rng.choice(LOCAL_INFLATIONS, size=(each, 1)) * np.einsum(
-        "nij,nj->ni", factor[slots[1]], rng.standard_normal((each, target.dim))
-    )
+    one = loc[owners[1]] + rng.choice(LOCAL_INFLATIONS, size=(each, 1)) * own
     return np.concatenate([prior, wide, whole, one])
 
 
-def _residuals(model: CountedTarget, mixture: Mixture, key: Array) -> tuple[float, float, float]:
-    """The ELBO, the largest ln p − ln q and the least ln q, on one block of fresh draws, as many of each component."""
-    z, slots = natural_gradient.block_of_draws(mixture, key, jnp.asarray(0))
-    values, _ = model(z)
-    log_q, _ = natural_gradient.log_q_and_gradient(mixture, np.asarray(z))
-    residuals = values - log_q
-    weights = natural_gradient.shares_of(mixture, slots)
+def _with_factors(mixture: Mixture, owners: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Normal noise with the scale matrix of the component that each row belongs to."""
+    noise = rng.standard_normal((owners.size, mixture.dim))
+    for k in np.unique(owners):
+        noise[owners == k] = noise[owners == k] @ mixture.params["factor"][k].T
+    return noise
+
+
+def _residuals(model: CountedTarget, mixture: Mixture, rng: np.random.Generator) -> tuple[float, float, float]:
+    """The ELBO, the largest ln p − ln q and the least ln q, on fresh draws, as many of each component."""
+    each = -(-RESIDUAL_DRAWS // mixture.n_active)
+    z, _ = linear_mixture.draws_of_each(mixture.family, mixture.params, each, rng)  # type: ignore[arg-type]
+    values, _ = model(z.reshape(-1, mixture.dim))
+    log_q = linear_mixture.log_prob(mixture, z.reshape(-1, mixture.dim))
+    residuals, weights = values - log_q, np.repeat(mixture.weights, each)
     usable = np.isfinite(values)
     elbo = np.sum((weights * residuals)[usable]) / np.sum(weights[usable])
     return float(elbo), float(residuals[usable].max()), float(log_q.min())

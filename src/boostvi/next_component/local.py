@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Bool, Float
 
 from boostvi import diagnostics, natural_gradient
+from boostvi import mixture as mixtures
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
+from boostvi.linear_mixture import draws_of_each, join, log_own, take
 from boostvi.target import Target, values_and_gradients
 
 SCALES = (-1.0, 1.5)
@@ -36,15 +36,16 @@ DIGITS, DIGITS_FLOAT32 = 1e-12, 1e-6
 DRAWS_PER_DIM = 4
 MIN_DRAWS = 64
 """Local VI draws max(64, 4·d) points of each component per round."""
-LANES = (16, 64)
-LANES_LARGE = (4, 16, 64)
-LARGE = 40
-"""Components optimised at once are padded to one of these numbers, so that few programs are compiled; in more than 40
-dimensions the padding itself would cost."""
+RATIO_DRAWS = 1024
+"""Draws behind the judgement of one component."""
 ARRIVED = 1e-6
 """Nats; local VI stops when no component moves further than this in a round."""
-AVERAGED = 5
-"""Rounds whose ELBO estimates are averaged at the end."""
+WINDOW = 5
+"""Rounds whose ELBO estimates are averaged."""
+RISING = 0.1
+"""Nats that these averages must differ by for an ELBO to be rising."""
+AVERAGING = 10
+"""Rounds with smaller and smaller steps at the end."""
 SAME_PLACE = 0.5
 """Two components whose centres are closer than this times √d, in both their own units, are the same."""
 SAME_SHAPE = 0.5
@@ -148,62 +149,86 @@ def stored(loc: Any, factor: Any, inverse: Any, log_volume: Any) -> Params:
     return {"loc": loc, "factor": factor, "inverse": inverse, "log_volume": log_volume}
 
 
-def take(params: Params, which: Any) -> Params:
-    return {name: np.asarray(leaf)[which] for name, leaf in params.items()}
-
-
-def join(*several: Params) -> Params:
-    return {name: np.concatenate([np.asarray(p[name]) for p in several]) for name in several[0]}
-
-
-def in_lanes(params: Params) -> tuple[Params, int]:
-    """The components repeated to a usual number of lanes, and the draws of each per round."""
-    count, dim = params["loc"].shape
-    lanes = next((n for n in (LANES if dim <= LARGE else LANES_LARGE) if n >= count), count)
-    return take(params, np.resize(np.arange(count), lanes)), max(MIN_DRAWS, DRAWS_PER_DIM * dim)
+def draws_per_component(dim: int) -> int:
+    return max(MIN_DRAWS, DRAWS_PER_DIM * dim)
 
 
 def draws_of(
-    model: CountedTarget, family: LinearFamily, params: Params, key: Array
-) -> tuple[Float[np.ndarray, "n draws dim"], Float[np.ndarray, "n draws"]]:
-    """Fresh draws of each component, and ln p there."""
-    (count, dim), (padded, n) = params["loc"].shape, in_lanes(params)
-    z = np.asarray(natural_gradient.local_draws(family, padded, key, n)[0])[:count]
-    return z, model(z.reshape(-1, dim))[0].reshape(count, n)
+    model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator, n: int | None = None
+) -> tuple[Float[np.ndarray, "components n dim"], Float[np.ndarray, "components n"], Float[np.ndarray, "components n"]]:
+    """Fresh draws of each component, with ln p and its own ln s there."""
+    count, dim = params["loc"].shape
+    z, noise = draws_of_each(family, params, n or draws_per_component(dim), rng)
+    return z, model(z.reshape(-1, dim))[0].reshape(count, -1), log_own(family, params, noise)
 
 
-def log_ratios(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> Float[np.ndarray, " n"]:
+def log_ratios(
+    model: CountedTarget, family: LinearFamily, one: Params, rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
     """ln p − ln q at draws of one component."""
-    padded, n = in_lanes(params)
-    z, _, log_q = natural_gradient.local_draws(family, padded, key, n)
-    log_target, _ = model(np.asarray(z).reshape(-1, padded["loc"].shape[1]))
-    return log_target - np.asarray(log_q).ravel()
+    _, log_target, log_q = draws_of(model, family, one, rng, max(RATIO_DRAWS, draws_per_component(one["loc"].shape[1])))
+    return (log_target - log_q)[0]
 
 
-def visible_kl(model: CountedTarget, family: LinearFamily, params: Params, key: Array) -> float:
-    """KL of one component on the region that it visits."""
-    ratios = log_ratios(model, family, params, key)
-    return diagnostics.evaluate(ratios, np.zeros_like(ratios)).kl_estimate
+def visible_kl(model: CountedTarget, family: LinearFamily, one: Params, rng: np.random.Generator) -> float:
+    """KL of one component on the region that it visits, and somewhat around it."""
+    n = max(RATIO_DRAWS, draws_per_component(one["loc"].shape[1]))
+    z, log_target, log_q = (of[0] for of in draws_of(model, family, one, rng, n))
+    alone = mixtures.of(family, one, np.ones(1))
+    wide = diagnostics.wide_draws(lambda points: model(points)[0], alone, z, rng, n)
+    return diagnostics.evaluate(log_target, log_q, wide).kl_estimate
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Components after local VI, the ELBO of each, and whether it has stopped rising."""
+
+    params: Params
+    elbos: Float[np.ndarray, " n"]
+    settled: Bool[np.ndarray, " n"]
+
+    @property
+    def best(self) -> Params:
+        return take(self.params, [int(np.argmax(self.elbos))])
+
+    @property
+    def distinct(self) -> np.ndarray:
+        """Indices, best first, of the settled components, and the best, that are no near-duplicates of a better one.
+        One that is still on its way has no place of its own yet."""
+        arrived = self.settled | (np.arange(self.elbos.size) == np.argmax(self.elbos))
+        return distinct(self.params, np.where(arrived, self.elbos, -np.inf))
 
 
 def local_vi(
-    model: CountedTarget, family: LinearFamily, params: Params, rounds: int, key: Array
-) -> tuple[Params, Float[np.ndarray, " n"]]:
-    """Each component fitted to the target on its own, all at once; and the ELBO of each."""
+    model: CountedTarget, family: LinearFamily, params: Params, rounds: int, rng: np.random.Generator
+) -> Fitted:
+    """Each component fitted to the target on its own, all at once: rounds with full steps until no ELBO rises any more,
+    then some that average the noise away; at most `rounds` in all."""
     count, dim = params["loc"].shape
-    padded, n = in_lanes(params)
-    lanes = padded["loc"].shape[0]
+    n = draws_per_component(dim)
     elbos: list[np.ndarray] = []
-    for i in range(rounds):
-        z, noise, _ = natural_gradient.local_draws(family, padded, jax.random.fold_in(key, i), n)
-        values, gradients = model(np.asarray(z)[:count].reshape(-1, dim))
-        values = np.resize(values.reshape(count, n), (lanes, n))
-        gradients = np.resize(gradients.reshape(count, n, dim), (lanes, n, dim))
-        padded, elbo, moved = natural_gradient.local_round(family, padded, noise, values, gradients, jnp.asarray(1.0))
-        elbos.append(np.asarray(elbo)[:count])
-        if np.asarray(moved)[:count].max() < ARRIVED:
-            return take(padded, np.arange(count)), elbos[-1]
-    return take(padded, np.arange(count)), np.mean(elbos[-AVERAGED:], axis=0)
+    averaging = 0
+    while len(elbos) < rounds and averaging <= AVERAGING:
+        z, noise = draws_of_each(family, params, n, rng)
+        values, gradients = model(z.reshape(-1, dim))
+        moments = natural_gradient.local_moments(
+            family, params, noise, values.reshape(count, n), gradients.reshape(count, n, dim)
+        )
+        params, moved = natural_gradient.step(params, moments, 1.0 / (1.0 + averaging / 2.0))
+        elbos.append(moments.residual)
+        if moved.max() < ARRIVED:
+            return Fitted(params, elbos[-1], np.ones(count, dtype=bool))
+        if averaging or not _rising(elbos).any():
+            averaging += 1
+    return Fitted(params, np.mean(elbos[-WINDOW:], axis=0), ~_rising(elbos))
+
+
+def _rising(elbos: list[np.ndarray]) -> Bool[np.ndarray, " n"]:
+    """Whether the ELBO of each component was still rising in the last rounds."""
+    if len(elbos) < 2 * WINDOW:
+        return np.ones(elbos[-1].size, dtype=bool)
+    with np.errstate(invalid="ignore"):  # −inf: a component without an ELBO does not rise
+        return np.mean(elbos[-WINDOW:], axis=0) - np.mean(elbos[-2 * WINDOW : -WINDOW], axis=0) > RISING
 
 
 def distinct(params: Params, score: Float[np.ndarray, " n"]) -> np.ndarray:

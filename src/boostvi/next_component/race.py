@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax
 import numpy as np
 from jaxtyping import Array
-from scipy.special import gammaln
 
-from boostvi._jit import host_generator, sub_keys
-from boostvi._struct import check_count, static, struct
+from boostvi._jit import host_generator
+from boostvi._struct import check_count, scalar, static, struct
 from boostvi.families.base import Params
 from boostvi.families.linear import FullRankNormal, FullRankStudentT, LinearFamily, ProductStudentT, StudentT, scaled
+from boostvi.linear_mixture import take
 from boostvi.next_component.base import FirstComponent, Proposal
 from boostvi.next_component.climb import climb
 from boostvi.next_component.local import (
     SCALES,
     CountedTarget,
-    distinct,
+    Fitted,
     isotropic,
     local_vi,
     log_ratios,
     modes_at,
-    take,
     visible_kl,
     wide_points,
 )
@@ -72,23 +68,23 @@ class Race(FirstComponent):
                 f"first='race' needs a full-rank family, got {family.name!r}; use family='full-rank-normal', or "
                 "first='laplace' or 'vi' with this one"
             )
-        keys = sub_keys(key, 6)
-        rng = host_generator(keys[0])
+        rng = host_generator(key)
         model = CountedTarget(target)
-        starts = self._modes(model, rng, keys[1])
-        params, elbos = local_vi(model, family, starts, ROUNDS, keys[2])
-        kl = visible_kl(model, family, take(params, [int(np.argmax(elbos))]), keys[3])
+        starts = self._modes(model, rng, key)
+        fitted = local_vi(model, family, starts, ROUNDS, rng)
+        kl = visible_kl(model, family, fitted.best, rng)
         if not kl < GOOD_ENOUGH:
             scales = 10.0 ** rng.uniform(*SCALES, self.n_starts // 4 + 1)
             points = np.minimum(scales, 1.0)[:, None] * rng.standard_normal((scales.size, target.dim))
             spheres = isotropic(points, np.minimum(scales, 1.0))
-            broad, broad_elbos = local_vi(model, family, spheres, ROUNDS, keys[4])
-            if np.nanmax(broad_elbos) > elbos.max() + GOOD_ENOUGH:
-                starts, params, elbos = spheres, broad, broad_elbos
-                kl = visible_kl(model, family, take(params, [int(np.argmax(elbos))]), keys[3])
+            broad = local_vi(model, family, spheres, ROUNDS, rng)
+            if np.nanmax(broad.elbos) > fitted.elbos.max() + GOOD_ENOUGH:
+                starts, fitted = spheres, broad
+                kl = visible_kl(model, family, fitted.best, rng)
         if self.heavy_tails and not kl < HEAVY and type(family) is FullRankNormal:
-            family, params, elbos = _heavier(model, family, starts, params, elbos, kl, rng, keys[5])
-        kept = distinct(params, elbos)
+            family, fitted = _heavier(model, family, starts, fitted, kl, rng)
+        params, elbos = fitted.params, fitted.elbos
+        kept = fitted.distinct
         kept = kept[elbos[kept] > elbos.max() - KEPT_WITHIN]
         if not kept.size:  # the highest ELBO is infinite, or so high that nothing differs from it
             raise ValueError(
@@ -99,8 +95,8 @@ class Race(FirstComponent):
         best, *others = (take(params, i) for i in kept)
         shares = np.exp(elbos[kept] - elbos[kept[0]])  # exact for modes that do not overlap
         return Proposal(
-            best, np.asarray(elbos[kept[0]]), np.asarray(model.evals), np.asarray(model.nonfinite), tuple(others),
-            shares / shares.sum(), family,
+            best, scalar(elbos[kept[0]]), scalar(model.evals), scalar(model.nonfinite), tuple(others),
+            shares / shares.sum(), family=family,
         )  # fmt: skip
 
     def _modes(self, model: CountedTarget, rng: np.random.Generator, key: Array) -> Params:
@@ -120,24 +116,24 @@ class Race(FirstComponent):
 
 
 def _heavier(
-    model: CountedTarget, family: LinearFamily, starts: Params, params: Params, elbos: Any, kl: float,
-    rng: np.random.Generator, key: Array,
-) -> tuple[LinearFamily, Params, Any]:  # fmt: skip
+    model: CountedTarget, family: LinearFamily, starts: Params, fitted: Fitted, kl: float, rng: np.random.Generator
+) -> tuple[LinearFamily, Fitted]:
     """The family whose best component has the highest ELBO, if the gain is worth it, with all components fitted again
     from where the Normals started: those may have turned the axes, which matter to a product family."""
-    best = int(np.argmax(elbos))
-    rough = {other: _rough_elbo(model, other, take(params, [best]), rng) for other in HEAVY_FAMILIES}
+    highest = fitted.elbos.max()
+    rough = {other: _rough_elbo(model, other, fitted.best, rng) for other in HEAVY_FAMILIES}
     winner = max(rough, key=rough.__getitem__)
-    if not rough[winner] > elbos.max() - ROUGH_SLACK:
-        return family, params, elbos
-    heavy, heavy_elbos = local_vi(model, winner, scaled(starts, 1.0 / winner.unit_sd), ROUNDS, key)
-    highest = take(heavy, [int(np.argmax(heavy_elbos))])
-    ratios = log_ratios(model, winner, highest, jax.random.fold_in(key, ROUNDS))
-    gain = ratios.mean() - 2.0 * ratios.std() / np.sqrt(ratios.size) - elbos.max()
+    if not rough[winner] > highest - ROUGH_SLACK:
+        return family, fitted
+    heavy = local_vi(model, winner, scaled(starts, 1.0 / winner.unit_sd), ROUNDS, rng)
+    ratios = log_ratios(model, winner, heavy.best, rng)
+    if not np.isfinite(ratios).all():
+        return family, fitted
+    gain = ratios.mean() - 2.0 * ratios.std() / np.sqrt(ratios.size) - highest
     # An ELBO that is infinitely low may not show it in few draws; the tail does.
     if not gain > HEAVY_GAIN * min(kl, MOST_KL) or tail_index(ratios) > LIGHT_TAIL:
-        return family, params, elbos
-    return winner, heavy, heavy_elbos
+        return family, fitted
+    return winner, heavy
 
 
 def tail_index(log_ratios: np.ndarray) -> float:
@@ -152,22 +148,10 @@ def tail_index(log_ratios: np.ndarray) -> float:
 
 
 def _rough_elbo(model: CountedTarget, family: StudentT, params: Params, rng: np.random.Generator) -> float:
-    """The ELBO of a Normal's counterpart in another family, at the best of a few scales; nothing is optimised, and
-    nothing compiled."""
-    dim, df = params["loc"].shape[1], family.df
-    product = isinstance(family, ProductStudentT)
-    chi2 = rng.chisquare(df, size=(ROUGH_DRAWS, dim if product else 1))
-    noise = rng.standard_normal((ROUGH_DRAWS, dim)) / np.sqrt(chi2 / df)
-    log_base = _log_base(noise[:, :, None], df).sum(axis=1) if product else _log_base(noise, df)
+    """The ELBO of a Normal's counterpart in another family, at the best of a few scales; nothing is optimised."""
+    noise = family.host_noise(rng, (ROUGH_DRAWS, params["loc"].shape[1]))
     found = []
     for scale in ROUGH_SCALES:
         log_target, _ = model(params["loc"] + scale * noise @ params["factor"][0].T)
-        found.append(np.mean(log_target - log_base) + params["log_volume"][0] + dim * np.log(scale))
+        found.append(np.mean(log_target - family.log_base(noise)) + scaled(params, scale)["log_volume"][0])
     return float(np.max(found))
-
-
-def _log_base(noise: np.ndarray, df: float) -> np.ndarray:
-    """Log density of the multivariate Student-t over the last axis, without compiling anything."""
-    dim = noise.shape[-1]
-    constant = gammaln(0.5 * (df + dim)) - gammaln(0.5 * df) - 0.5 * dim * np.log(df * np.pi)
-    return constant - 0.5 * (df + dim) * np.log1p(np.sum(noise**2, axis=-1) / df)
