@@ -24,8 +24,8 @@ from boostvi.table import Table
 from boostvi.warp import Warp
 
 TRIAL = 16
-"""Rounds after which the split of a single component must be seen to pay, or it is taken back. (Of many components it
-takes longer to see: their ELBO falls at first.)"""
+"""Rounds after which the split of a single component that was straightened must be seen to pay, or it is taken back. (Of
+others it takes longer to see: their ELBO falls at first.)"""
 REFERENCE_DRAWS = 1024
 """Draws, at least, behind the ELBO before a split."""
 COOLING = 32
@@ -106,7 +106,7 @@ class Refine(Correction):
                 return self._corrected(self._straight(mixture, warp), table, model)
         each = max(self.draws, DRAWS_PER_DIM * target.dim)
         full, cooling, before, reference = self.rounds, COOLING, mixture, None
-        alone = mixture.n_active == 1
+        straightened = mixture.n_active == 1 and mixture.warp is not None
         if kl <= self.split_above and not arrived:  # there are enough components: what is left is mostly noise
             least = 0 if target.is_costly else POLISHING_DRAWS
             each = max(each, -(-least // mixture.n_active))
@@ -122,7 +122,7 @@ class Refine(Correction):
         past: list[Round] = []
         while len(past) < full + cooling:
             unsettled = reference is not None and len(past) < full
-            in_vain = alone and reference is not None and len(past) == TRIAL and not _pays(reference, past)
+            in_vain = straightened and reference is not None and len(past) == TRIAL and not _pays(reference, past)
             if out_of_time() or in_vain:
                 mixture = before if unsettled else mixture  # a split that has not settled is worse than none
                 break
