@@ -16,11 +16,12 @@ from boostvi import mixture as mixtures
 from boostvi import probes
 from boostvi._jit import new_key, trace_counts
 from boostvi.corrections import Refine
-from boostvi.families import DiagonalNormal, FullRankNormal
+from boostvi.families import DiagonalNormal, FullRankNormal, FullRankStudentT
 from boostvi.next_component import Explore, Race
 from boostvi.next_component.climb import climb
 from boostvi.next_component.explore import look
 from boostvi.next_component.local import CountedTarget, distinct, gaussians_at, isotropic
+from boostvi.next_component.mean_field import PAIRS, mean_field
 from boostvi.next_component.race import LIGHT_TAIL, TAIL_SHARE, tail_index
 
 GRID = 6.0 * np.array([[i, j] for i in (-1, 0, 1) for j in (-1, 0, 1)], dtype=np.float64)
@@ -119,6 +120,42 @@ def test_the_index_of_a_tail():
     assert tail_index(np.log(uniform)) < LIGHT_TAIL
     assert tail_index(np.zeros(100)) == 0.0
     assert tail_index(np.r_[np.zeros(100), -np.inf]) == np.inf
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_mean_field_fit_of_a_gaussian():
+    """Its means are exact; its standard deviations solve s_i Σ_j Λ_ij M_ij s_j = 1, M the second moments of its draws
+    (Λ_ii s_i² = 1 for very many of them: Bishop 2006, 10.1.2); all up to the 0.001 nats at which climbs end."""
+    root = 0.1 * np.random.default_rng(0).standard_normal((20, 20)) + np.diag(np.geomspace(0.5, 5.0, 20))
+    precision, mean = root @ root.T, np.linspace(-2.0, 2.0, 20)
+    model = CountedTarget(bv.Target(lambda z: -0.5 * (z - mean) @ precision @ (z - mean), 20))
+    fitted = mean_field(model, np.zeros((2, 20)), np.array([1.0, 0.1]), np.random.default_rng(1))
+    noise = np.random.default_rng(1).standard_normal((PAIRS, 20))
+    sd = np.diagonal(fitted["factor"], axis1=1, axis2=2)
+    np.testing.assert_allclose((fitted["loc"] - mean) * np.sqrt(np.diag(precision)), 0.0, atol=0.1)
+    np.testing.assert_allclose(sd * (sd @ (precision * (noise.T @ noise / PAIRS))), 1.0, atol=0.1)
+    np.testing.assert_allclose(fitted["factor"] @ fitted["inverse"], [np.eye(20)] * 2, atol=1e-9)
+
+
+def test_where_the_mode_is_a_spike():
+    """Centred group effects: the density grows without bound as their spread goes to 0, where there is no mass."""
+    groups = 60
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(groups) + 0.5 * rng.standard_normal(groups)
+
+    def log_density(z):
+        log_sd, effects = z[0], z[1:]
+        return (
+            norm.logpdf(log_sd)
+            + jnp.sum(norm.logpdf(effects, 0.0, jnp.exp(log_sd)))
+            + jnp.sum(norm.logpdf(y, effects, 0.5))
+        )
+
+    log_sd = np.linspace(-3.0, 3.0, 6001)
+    marginal = norm.logpdf(log_sd) + jnp.sum(norm.logpdf(y[:, None], 0.0, np.sqrt(np.exp(2 * log_sd) + 0.25)), axis=0)
+    log_z = float(logsumexp(marginal) + np.log(log_sd[1] - log_sd[0]))
+    result = bv.fit(bv.Target(log_density, groups + 1), max_steps=0, progress=False)
+    assert log_z - 1.0 < result.elbo < log_z + 4 * result.elbo_se
 
 
 def test_a_banana_takes_several_components_and_keeps_to_max_components():
@@ -224,6 +261,24 @@ class TestLocal:
         assert set(nearest) == {6, 7, 8}
         np.testing.assert_allclose(found.elbos[:3], -np.log(9), atol=0.1)
         assert look(nine, exact(list(range(9))), 128, new_key(1)).elbos.size == 0
+
+    def test_deflated_climbs_find_a_heavy_tailed_mode(self):
+        """Seven of eight Student-t modes in 12 dimensions: q has the tails of p, so that ln p − ln q is flat."""
+        rng = np.random.default_rng(0)
+        means = rng.uniform(-20, 20, (8, 12))
+        family = FullRankStudentT(2.0)
+        target = bv.Target(lambda z: logsumexp(jax.vmap(family.log_base)(z - means)) - jnp.log(8.0), 12)
+        found = [
+            look(target, mixtures.of(family, isotropic(means[1:], np.ones(7)), np.full(7, 1 / 7)), 64, new_key(seed))
+            for seed in range(4)
+        ]
+        for one in found:
+            np.testing.assert_allclose(one.components["loc"], means[:1], atol=0.2)
+            assert one.elbos[0] == pytest.approx(-np.log(8), abs=0.3)
+
+    def test_modes_that_one_climb_reaches_ask_for_a_longer_look(self, nine):
+        assert look(nine, exact(list(range(9))), 8, new_key(0)).lonely
+        assert not look(nine, exact(list(range(9))), 256, new_key(0)).lonely
 
     def test_chains_stay_in_the_target_and_leave_a_narrow_fit(self):
         target = bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2)

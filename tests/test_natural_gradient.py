@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.scipy.stats import norm
+from jax.scipy.stats import norm, t
 
 import boostvi as bv
 from boostvi import linear_mixture as lm
@@ -33,18 +33,31 @@ def of_family(family, loc, factor) -> bv.Target:
     return bv.Target(lambda z: family.log_base((z - loc) @ inverse.T) - volume, len(loc))
 
 
-def test_local_vi_finds_a_gaussian_exactly():
+@pytest.mark.parametrize(("loc", "scale"), [(0.0, 1.0), (3.0, 0.5)])
+def test_local_vi_finds_a_gaussian_exactly(loc, scale):
     model = CountedTarget(gaussian())
-    starts = isotropic(np.array([[0.0, 0.0, 0.0], [3.0, 3.0, 3.0]]), np.array([1.0, 0.5]))
+    starts = isotropic(np.full((1, DIM), loc), np.array([scale]))
     fitted = local_vi(model, FullRankNormal(), starts, 40, np.random.default_rng(0))
-    params, elbos = fitted.params, fitted.elbos
-    for k in range(2):
-        np.testing.assert_allclose(params["loc"][k], MEAN, atol=2e-3)
-        np.testing.assert_allclose(params["factor"][k] @ params["factor"][k].T, ROOT @ ROOT.T, atol=5e-3)
-        np.testing.assert_allclose(params["factor"][k] @ params["inverse"][k], np.eye(DIM), atol=1e-8)
-        assert params["log_volume"][k] == pytest.approx(np.linalg.slogdet(ROOT)[1], abs=2e-3)
-    np.testing.assert_allclose(elbos, 0.0, atol=5e-4)
+    params = take(fitted.params, 0)
+    np.testing.assert_allclose(params["loc"], MEAN, atol=2e-3)
+    np.testing.assert_allclose(params["factor"] @ params["factor"].T, ROOT @ ROOT.T, atol=5e-3)
+    np.testing.assert_allclose(params["factor"] @ params["inverse"], np.eye(DIM), atol=1e-8)
+    assert params["log_volume"] == pytest.approx(np.linalg.slogdet(ROOT)[1], abs=2e-3)
+    np.testing.assert_allclose(fitted.elbos, 0.0, atol=5e-4)
     assert model.evals % 64 == 0
+
+
+def test_local_vi_drops_duplicates_and_what_will_not_come_near():
+    """Three modes, of which the second has e⁻²⁰ of the mass; two starts go to the first."""
+    means, mass = np.array([[0.0, 0.0], [30.0, 0.0], [0.0, 30.0]]), np.array([0.0, -20.0, -1.0])
+    target = bv.Target(lambda z: jax.nn.logsumexp(jnp.sum(t.logpdf(z - means, 20.0), 1) + mass), 2)
+    starts = isotropic(np.array([[0.3, 0.0], [29.5, 0.0], [0.0, 0.4], [0.0, 29.5]]), np.full(4, 0.8))
+    fitted = local_vi(CountedTarget(target), FullRankNormal(), starts, 40, np.random.default_rng(0))
+    assert fitted.origins.size == 2
+    assert fitted.origins[0] in (0, 2)
+    assert fitted.origins[1] == 3
+    np.testing.assert_allclose(fitted.params["loc"], means[[0, 2]], atol=0.05)
+    np.testing.assert_allclose(fitted.elbos, [0.0, -1.0], atol=0.02)
 
 
 @pytest.mark.parametrize("family", [FullRankStudentT(2.0), ProductStudentT(2.0)], ids=lambda f: f.name)
@@ -98,6 +111,7 @@ def test_a_step_stays_in_the_trust_region_and_positive_definite():
     params = isotropic(np.zeros((2, DIM)), np.array([1.0, 1.0]))
     slopes, curvatures = np.array([[1e3, 0, 0], [0, 0, 0.0]]), np.stack([50.0 * np.eye(DIM), np.eye(DIM)])
     new, moved = ng.step(params, ng.Moments(np.zeros(2), slopes, curvatures), 1.0)
+    assert (moved > 0).all()
     assert (moved <= ng.TRUST).all()
     both = join(take(new, [0]), take(params, [0]))
     assert kl_between(both)[0, 1] <= ng.TRUST + 1e-9

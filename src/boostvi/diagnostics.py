@@ -122,9 +122,11 @@ def evaluate(
     log_q: Float[np.ndarray, " n"],
     wide: Wide | None = None,
     draws: Float[np.ndarray, "n dim"] | None = None,
+    tail: bool = False,
 ) -> Evaluation:
     """ELBO = mean ln(p/q) over draws of q; log Ẑ = ln mean p/q̄ over these and the wide draws, q̄ the mixture of both.
     draws: those of q, where the target lives, if their moments are to be compared with those of the weighted draws.
+    tail: whether `wide_khat` is wanted.
 
     A draw with p = 0 makes the ELBO −inf, and is not left out.
     """
@@ -162,7 +164,8 @@ def evaluate(
     evaluation = Evaluation(elbo, elbo_se, log_evidence, log_evidence_se, kl, kl_se, 0)
     if wide is None:
         return evaluation
-    evaluation = replace(evaluation, wide_khat=importance(log_weights)[1])
+    if tail:
+        evaluation = replace(evaluation, wide_khat=importance(log_weights)[1])
     if draws is None:
         return evaluation
     mean_shift, sd_shift = _shifts(draws, np.concatenate([draws, wide.draws]), weights / weights.sum())

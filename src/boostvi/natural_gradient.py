@@ -25,13 +25,14 @@ from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 
-TRUST = 0.5
-"""Nats of KL(new‖old) that one round may move a component."""
+TRUST, TRUST_PER_DIM = 0.5, 0.05
+"""Nats of KL(new‖old) that one round may move a component: 0.5, and from ten dimensions on so many for each."""
 LEAST_USABLE = 0.5
 """Share of its draws at which ln p must be finite for a component to have an ELBO at all while it is fitted."""
-MIN_FACTOR = 0.05
-"""The precision along any direction keeps at least this share of itself in one round."""
-HALVINGS = 10
+MOST_CHANGE = 4.0
+"""The precision along any direction changes at most by this factor in one round: it stays positive, and one direction
+of which the estimate is noise does not hold up the others."""
+HALVINGS = 16
 MAX_WEIGHT_STEP = 1.0
 """Nats that one round may move a log weight."""
 
@@ -107,17 +108,16 @@ def step(params: Params, moments: Moments, cap: float) -> tuple[Params, Float[np
     curvature, axes = np.linalg.eigh(np.where(sound[:, None, None], hessian, 0.0))
     slope = np.einsum("kij,ki->kj", axes, np.where(sound[:, None], moments.gradient, 0.0))
 
-    betas = cap * 0.5 ** np.arange(HALVINGS)
-    left = 1.0 - betas[:, None, None] * curvature  # of the precision, by β, component and direction
-    positive = left.min(axis=-1) > MIN_FACTOR
-    left = np.maximum(left, MIN_FACTOR)
-    moved = 0.5 * np.sum(1.0 / left - 1.0 + np.log(left) + (betas[:, None, None] * slope / left) ** 2, axis=-1)
-    allowed = positive & (moved <= TRUST)
-    chosen = np.argmax(allowed, axis=0)
+    trust = max(TRUST, TRUST_PER_DIM * curvature.shape[-1])
+    betas = cap * 0.5 ** np.arange(HALVINGS)[:, None, None]
+    kept = np.clip(1.0 - betas * curvature, 1.0 / MOST_CHANGE, MOST_CHANGE)  # by β, component and direction
+    moved = 0.5 * np.sum(1.0 / kept - 1.0 + np.log(kept) + (betas * slope / kept) ** 2, axis=-1)
+    allowed = moved <= trust
+    chosen, every = np.argmax(allowed, axis=0), np.arange(len(slope))
     stays = ~(allowed.any(axis=0) & sound)
-    beta = np.where(stays, 0.0, betas[chosen])[:, None]
+    kept = np.where(stays[:, None], 1.0, kept[chosen, every])
+    beta = np.where(stays, 0.0, betas[chosen, 0, 0])[:, None]
 
-    kept = 1.0 - beta * curvature
     along = np.einsum("kij,kj->ki", axes, beta * slope / kept)
     transposed = axes.swapaxes(1, 2)
     grow, shrink = (axes * kept[:, None] ** -0.5) @ transposed, (axes * kept[:, None] ** 0.5) @ transposed
@@ -127,7 +127,7 @@ def step(params: Params, moments: Moments, cap: float) -> tuple[Params, Float[np
         "inverse": shrink @ params["inverse"],
         "log_volume": params["log_volume"] - 0.5 * np.sum(np.log(kept), axis=-1),
     }
-    return new, np.where(stays, 0.0, moved[chosen, np.arange(chosen.size)])
+    return new, np.where(stays, 0.0, moved[chosen, every])
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Result:
         rng = np.random.default_rng(self.run.seed)
         wide = diagnostics.wide_draws(partial(log_densities, self._space), self.run.best, draws, rng, JUDGING_DRAWS)
         has_moments = self.run.best.family.has_variance
-        return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0] if has_moments else None)
+        return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0] if has_moments else None, tail=True)
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:

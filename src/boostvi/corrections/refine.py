@@ -24,8 +24,8 @@ from boostvi.table import Table
 from boostvi.warp import Warp
 
 TRIAL = 16
-"""Rounds after which the split of a single component that was straightened must be seen to pay, or it is taken back. (Of
-others it takes longer to see: their ELBO falls at first.)"""
+"""Rounds after which the split of a single component that was straightened must be seen to pay, or it is taken back.
+(Of others it takes longer to see: their ELBO falls at first.)"""
 REFERENCE_DRAWS = 1024
 """Draws, at least, behind the ELBO before a split."""
 COOLING = 32

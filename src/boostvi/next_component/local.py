@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from boostvi import diagnostics, natural_gradient
 from boostvi import mixture as mixtures
@@ -33,9 +33,9 @@ ROUGH = 0.3
 """Nats by which ln p may differ between two of them from what its gradients say."""
 DIGITS, DIGITS_FLOAT32 = 1e-12, 1e-6
 """And this share of its value, in double and in single precision: a huge value has large last digits."""
-DRAWS_PER_DIM = 4
 MIN_DRAWS = 64
-"""Local VI draws max(64, 4·d) points of each component per round."""
+"""Local VI draws at least so many points of each component per round: 4·d up to 50 dimensions, 2·d + 100 beyond."""
+ROUGH_DRAWS = 64
 RATIO_DRAWS = 1024
 """Draws behind the judgement of one component."""
 ARRIVED = 1e-6
@@ -44,6 +44,10 @@ WINDOW = 5
 """Rounds whose ELBO estimates are averaged."""
 RISING = 0.1
 """Nats that these averages must differ by for an ELBO to be rising."""
+KEPT_WITHIN = 12.0
+"""Nats below the best ELBO up to which a mode is kept: e⁻¹² of the mass."""
+CATCH_UP = 3.0
+"""A component may be expected to gain so many times what it gained in the last few rounds."""
 AVERAGING = 10
 """Rounds with smaller and smaller steps at the end."""
 SAME_PLACE = 0.5
@@ -150,7 +154,7 @@ def stored(loc: Any, factor: Any, inverse: Any, log_volume: Any) -> Params:
 
 
 def draws_per_component(dim: int) -> int:
-    return max(MIN_DRAWS, DRAWS_PER_DIM * dim)
+    return max(MIN_DRAWS, min(4 * dim, 2 * dim + 100))
 
 
 def draws_of(
@@ -160,6 +164,15 @@ def draws_of(
     count, dim = params["loc"].shape
     z, noise = draws_of_each(family, params, n or draws_per_component(dim), rng)
     return z, model(z.reshape(-1, dim))[0].reshape(count, -1), log_own(family, params, noise)
+
+
+def rough_elbos(
+    model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
+    """The ELBO of each component as it is, from few draws."""
+    _, log_target, log_own = draws_of(model, family, params, rng, ROUGH_DRAWS)
+    elbos = np.mean(log_target - log_own, axis=1)
+    return np.where(np.isnan(elbos), -np.inf, elbos)
 
 
 def log_ratios(
@@ -181,9 +194,11 @@ def visible_kl(model: CountedTarget, family: LinearFamily, one: Params, rng: np.
 
 @dataclass(frozen=True)
 class Fitted:
-    """Components after local VI, the ELBO of each, and whether it has stopped rising."""
+    """Components after local VI: those that stayed in the race, where they were among the starts, the ELBO of each, and
+    whether it has stopped rising."""
 
     params: Params
+    origins: Int[np.ndarray, " n"]
     elbos: Float[np.ndarray, " n"]
     settled: Bool[np.ndarray, " n"]
 
@@ -203,32 +218,46 @@ def local_vi(
     model: CountedTarget, family: LinearFamily, params: Params, rounds: int, rng: np.random.Generator
 ) -> Fitted:
     """Each component fitted to the target on its own, all at once: rounds with full steps until no ELBO rises any more,
-    then some that average the noise away; at most `rounds` in all."""
+    then some that average the noise away; at most `rounds` in all. On the way those are dropped that have become
+    duplicates of others, or will not come near the best."""
     count, dim = params["loc"].shape
-    n = draws_per_component(dim)
-    elbos: list[np.ndarray] = []
+    n, origins = draws_per_component(dim), np.arange(count)
+    elbos = np.zeros((0, count))
     averaging = 0
     while len(elbos) < rounds and averaging <= AVERAGING:
         z, noise = draws_of_each(family, params, n, rng)
         values, gradients = model(z.reshape(-1, dim))
         moments = natural_gradient.local_moments(
-            family, params, noise, values.reshape(count, n), gradients.reshape(count, n, dim)
+            family, params, noise, values.reshape(-1, n), gradients.reshape(-1, n, dim)
         )
         params, moved = natural_gradient.step(params, moments, 1.0 / (1.0 + averaging / 2.0))
-        elbos.append(moments.residual)
+        elbos = np.concatenate([elbos, moments.residual[None]])
         if moved.max() < ARRIVED:
-            return Fitted(params, elbos[-1], np.ones(count, dtype=bool))
+            return Fitted(params, origins, elbos[-1], np.ones(origins.size, dtype=bool))
         if averaging or not _rising(elbos).any():
             averaging += 1
-    return Fitted(params, np.mean(elbos[-WINDOW:], axis=0), ~_rising(elbos))
+        if origins.size > 1 and len(elbos) % WINDOW == 0:
+            kept = _in_the_race(params, elbos)
+            params, origins, elbos = take(params, kept), origins[kept], elbos[:, kept]
+    return Fitted(params, origins, elbos[-WINDOW:].mean(axis=0), ~_rising(elbos))
 
 
-def _rising(elbos: list[np.ndarray]) -> Bool[np.ndarray, " n"]:
+def _in_the_race(params: Params, elbos: Float[np.ndarray, "rounds n"]) -> np.ndarray:
+    """Indices of the components that are not yet known to be of no use."""
+    now = np.where(np.isfinite(elbos[-1]), elbos[-1], -np.inf)
+    with np.errstate(invalid="ignore"):
+        gain = now - elbos[-WINDOW]
+    reach = now + CATCH_UP * np.where(np.isfinite(gain), np.maximum(gain, 0.0), 0.0)
+    first = distinct(params, now)
+    return np.sort(first[reach[first] > now.max() - KEPT_WITHIN]) if first.size else np.arange(now.size)
+
+
+def _rising(elbos: Float[np.ndarray, "rounds n"]) -> Bool[np.ndarray, " n"]:
     """Whether the ELBO of each component was still rising in the last rounds."""
     if len(elbos) < 2 * WINDOW:
-        return np.ones(elbos[-1].size, dtype=bool)
+        return np.ones(elbos.shape[1], dtype=bool)
     with np.errstate(invalid="ignore"):  # −inf: a component without an ELBO does not rise
-        return np.mean(elbos[-WINDOW:], axis=0) - np.mean(elbos[-2 * WINDOW : -WINDOW], axis=0) > RISING
+        return elbos[-WINDOW:].mean(axis=0) - elbos[-2 * WINDOW : -WINDOW].mean(axis=0) > RISING
 
 
 def distinct(params: Params, score: Float[np.ndarray, " n"]) -> np.ndarray:

@@ -9,39 +9,47 @@ from boostvi._jit import host_generator
 from boostvi._struct import check_count, scalar, static, struct
 from boostvi.families.base import Params
 from boostvi.families.linear import FullRankNormal, FullRankStudentT, LinearFamily, ProductStudentT, StudentT, scaled
-from boostvi.linear_mixture import take
+from boostvi.linear_mixture import join, take
 from boostvi.next_component.base import FirstComponent, Proposal
 from boostvi.next_component.climb import climb
 from boostvi.next_component.local import (
+    KEPT_WITHIN,
     SCALES,
     CountedTarget,
     Fitted,
-    isotropic,
+    gaussians_at,
     local_vi,
     log_ratios,
     modes_at,
+    rough_elbos,
     visible_kl,
     wide_points,
 )
+from boostvi.next_component.mean_field import mean_field
 from boostvi.target import starting_points
 
 MAX_ITERATIONS = 100
 ROUNDS = 40
-KEPT_WITHIN = 12.0
-"""Nats below the best ELBO up to which a mode is kept: e⁻¹² of the mass."""
-GOOD_ENOUGH = 0.3
-"""Nats: a first component this close to what it sees of the posterior needs no race."""
+FAR = 1.0
+"""Nats between a Normal with the curvature at a mode and what it sees of the posterior, from which on broad components
+race against it."""
+BROAD = 2
+"""Broad components."""
 HEAVY = 0.05
 """Nats from which heavy-tailed families are tried."""
 HEAVY_FAMILIES = (FullRankStudentT(2.0), ProductStudentT(2.0), FullRankStudentT(6.0), ProductStudentT(6.0))
 LIGHT_TAIL = 0.6
 TAIL_SHARE = 0.05
+LEAST_FALL = 5.0
 """A heavy-tailed family is out where ln p falls so fast, along its own draws, that its ELBO cannot be estimated: the
-index of that tail, from this share of the draws, may be this high (1/2 and some noise)."""
+index of that tail, from this share of the draws, may be this high (1/2 and some noise). Where ln p − ln q never falls
+by so many nats, there is no such tail: at one of a thousand draws a Normal falls by hundreds."""
 ROUGH_SCALES = (0.5, 0.7, 1.0)
 ROUGH_DRAWS = 256
 ROUGH_SLACK = 0.3
 """A heavy-tailed family is fitted when its rough ELBO, before any fitting, comes this close to the Normal's."""
+ROUGH_ERROR = 1.0
+"""And this close to the best of them."""
 HEAVY_GAIN = 0.5
 MOST_KL = 2.0
 """It is chosen when it removes this share of the KL that a Normal leaves (2 nats at most: the estimate of a large one
@@ -51,8 +59,9 @@ is no more than a guess)."""
 @struct
 class Race(FirstComponent):
     """L-BFGS from `n_starts` dispersed points → |Hessian|⁻¹ → natural-gradient VI; if the best of these is far from
-    what its own draws see, broad components race against them (a spike at the mode is not where the mass is), and so do
-    Student-t families. The ELBO decides. All distinct modes within 12 nats of the best are returned."""
+    what its own draws see, components around mean-field fits race against them (a spike at the mode is not where the
+    mass is), and later Student-t families. The ELBO decides. All distinct modes within 12 nats of the best are
+    returned."""
 
     n_starts: int = static(default=32)
     heavy_tails: bool = static(default=True)
@@ -71,16 +80,11 @@ class Race(FirstComponent):
         rng = host_generator(key)
         model = CountedTarget(target)
         starts = self._modes(model, rng, key)
+        highest = take(starts, [int(np.argmax(rough_elbos(model, family, starts, rng)))])
+        if not visible_kl(model, family, highest, rng) < FAR:
+            starts = join(starts, self._broad(model, family, rng))
         fitted = local_vi(model, family, starts, ROUNDS, rng)
         kl = visible_kl(model, family, fitted.best, rng)
-        if not kl < GOOD_ENOUGH:
-            scales = 10.0 ** rng.uniform(*SCALES, self.n_starts // 4 + 1)
-            points = np.minimum(scales, 1.0)[:, None] * rng.standard_normal((scales.size, target.dim))
-            spheres = isotropic(points, np.minimum(scales, 1.0))
-            broad = local_vi(model, family, spheres, ROUNDS, rng)
-            if np.nanmax(broad.elbos) > fitted.elbos.max() + GOOD_ENOUGH:
-                starts, fitted = spheres, broad
-                kl = visible_kl(model, family, fitted.best, rng)
         if self.heavy_tails and not kl < HEAVY and type(family) is FullRankNormal:
             family, fitted = _heavier(model, family, starts, fitted, kl, rng)
         params, elbos = fitted.params, fitted.elbos
@@ -98,6 +102,17 @@ class Race(FirstComponent):
             best, scalar(elbos[kept[0]]), scalar(model.evals), scalar(model.nonfinite), tuple(others),
             shares / shares.sum(), family=family,
         )  # fmt: skip
+
+    def _broad(self, model: CountedTarget, family: LinearFamily, rng: np.random.Generator) -> Params:
+        """Diagonal Normals that cover what they can, or Normals with the curvature at their centres if these are
+        better: a spike at the mode is not where the mass is."""
+        scales = np.minimum(10.0 ** rng.uniform(*SCALES, BROAD), 1.0)
+        diagonal = mean_field(model, scales[:, None] * rng.standard_normal((BROAD, model.target.dim)), scales, rng)
+        if not len(diagonal["loc"]):
+            return diagonal
+        curved = gaussians_at(model, diagonal["loc"])
+        better = rough_elbos(model, family, curved, rng) > rough_elbos(model, family, diagonal, rng)
+        return join(take(curved, better), take(diagonal, ~better))
 
     def _modes(self, model: CountedTarget, rng: np.random.Generator, key: Array) -> Params:
         """Distinct local maxima of ln p with their curvature, highest first."""
@@ -122,18 +137,19 @@ def _heavier(
     from where the Normals started: those may have turned the axes, which matter to a product family."""
     highest = fitted.elbos.max()
     rough = {other: _rough_elbo(model, other, fitted.best, rng) for other in HEAVY_FAMILIES}
-    winner = max(rough, key=rough.__getitem__)
-    if not rough[winner] > highest - ROUGH_SLACK:
-        return family, fitted
-    heavy = local_vi(model, winner, scaled(starts, 1.0 / winner.unit_sd), ROUNDS, rng)
-    ratios = log_ratios(model, winner, heavy.best, rng)
-    if not np.isfinite(ratios).all():
+    least = max(highest - ROUGH_SLACK, max(rough.values()) - ROUGH_ERROR)
+    best, ratios, winner = take(starts, fitted.origins[[np.argmax(fitted.elbos)]]), np.full(1, -np.inf), None
+    for other in (other for other in HEAVY_FAMILIES if rough[other] > least):
+        alone = local_vi(model, other, scaled(best, 1.0 / other.unit_sd), ROUNDS, rng)
+        if (own := log_ratios(model, other, alone.best, rng)).mean() > ratios.mean():
+            winner, ratios = other, own
+    if winner is None or not np.isfinite(ratios).all():
         return family, fitted
     gain = ratios.mean() - 2.0 * ratios.std() / np.sqrt(ratios.size) - highest
     # An ELBO that is infinitely low may not show it in few draws; the tail does.
     if not gain > HEAVY_GAIN * min(kl, MOST_KL) or tail_index(ratios) > LIGHT_TAIL:
         return family, fitted
-    return winner, heavy
+    return winner, local_vi(model, winner, scaled(take(starts, fitted.origins), 1.0 / winner.unit_sd), ROUNDS, rng)
 
 
 def tail_index(log_ratios: np.ndarray) -> float:
@@ -142,7 +158,7 @@ def tail_index(log_ratios: np.ndarray) -> float:
     count = max(2, int(TAIL_SHARE * fall.size))
     if not np.isfinite(fall[0]):
         return np.inf
-    if not fall[count] > 0:  # ln p − ln q is the same nearly everywhere
+    if fall[0] < LEAST_FALL or not fall[count] > 0:
         return 0.0
     return float(np.mean(np.log(fall[:count] / fall[count])))
 
