@@ -65,6 +65,16 @@ def draws_by_count(
     return z
 
 
+def by_owner(
+    matrices: Float[np.ndarray, "components dim dim"], owners: Int[np.ndarray, " n"], rows: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "n dim"]:
+    """Every row times the matrix of the component that it belongs to, row by row M x."""
+    product = np.empty_like(rows)
+    for k in np.unique(owners):
+        product[owners == k] = rows[owners == k] @ matrices[k].T
+    return product
+
+
 def log_own(family: LinearFamily, params: Params, noise: Float[np.ndarray, "components n dim"]) -> np.ndarray:
     """ln s_k at draws of component k, from their noise: solving for it again would invent some."""
     return family.log_base(noise) - params["log_volume"][:, None]
@@ -84,10 +94,7 @@ def draw(
     ends = np.cumsum(mixture.weights)
     owners = np.minimum(np.searchsorted(ends, points * ends[-1], side="right"), len(ends) - 1)
     noise = family.host_noise(rng, (n, mixture.dim))
-    z = np.empty_like(noise)
-    for k in np.unique(owners):
-        mine = owners == k
-        z[mine] = mixture.params["loc"][k] + noise[mine] @ mixture.params["factor"][k].T
+    z = mixture.params["loc"][owners] + by_owner(mixture.params["factor"], owners, noise)
     own = family.log_base(noise) - mixture.params["log_volume"][owners]
     log_q = np.empty(n)
     for rows, at in blocks(mixture, z):

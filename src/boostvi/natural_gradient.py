@@ -26,7 +26,7 @@ from boostvi.families.linear import LinearFamily
 from boostvi.mixture import Mixture
 
 TRUST, TRUST_PER_DIM = 0.5, 0.05
-"""Nats of KL(new‖old) that one round may move a component: 0.5, and from ten dimensions on so many for each."""
+"""The trust region: 0.5 nats, and from ten dimensions on so many for each."""
 LEAST_USABLE = 0.5
 """Share of its draws at which ln p must be finite for a component to have an ELBO at all while it is fitted."""
 MOST_CHANGE = 4.0
@@ -100,6 +100,11 @@ def joint_moments(
     return Moments(residual, slope, hessian), spread, total**2 / np.maximum(squares, np.finfo(float).tiny)
 
 
+def trust_region(dim: int) -> float:
+    """Nats of KL(new‖old) that one round may move a component."""
+    return max(TRUST, TRUST_PER_DIM * dim)
+
+
 @np.errstate(over="ignore", invalid="ignore")
 def step(params: Params, moments: Moments, cap: float) -> tuple[Params, Float[np.ndarray, " components"]]:
     """The components after one natural-gradient step, and how far each moved (its KL)."""
@@ -108,11 +113,10 @@ def step(params: Params, moments: Moments, cap: float) -> tuple[Params, Float[np
     curvature, axes = np.linalg.eigh(np.where(sound[:, None, None], hessian, 0.0))
     slope = np.einsum("kij,ki->kj", axes, np.where(sound[:, None], moments.gradient, 0.0))
 
-    trust = max(TRUST, TRUST_PER_DIM * curvature.shape[-1])
     betas = cap * 0.5 ** np.arange(HALVINGS)[:, None, None]
     kept = np.clip(1.0 - betas * curvature, 1.0 / MOST_CHANGE, MOST_CHANGE)  # by β, component and direction
     moved = 0.5 * np.sum(1.0 / kept - 1.0 + np.log(kept) + (betas * slope / kept) ** 2, axis=-1)
-    allowed = moved <= trust
+    allowed = moved <= trust_region(slope.shape[-1])
     chosen, every = np.argmax(allowed, axis=0), np.arange(len(slope))
     stays = ~(allowed.any(axis=0) & sound)
     kept = np.where(stays[:, None], 1.0, kept[chosen, every])

@@ -56,17 +56,19 @@ def place_of(coordinates: np.ndarray) -> np.ndarray:
 
 @struct
 class Polynomial:
-    """One polynomial for each coordinate i, of the coordinates before it.
+    """One polynomial for each coordinate i, of the coordinates before it, or of the first `inputs` of them.
 
-    coefficients[i] are those of all monomials, in the order of `monomials`: exactly 0 from the first with u_i on.
+    coefficients[i] are those of all monomials of these, in the order of `monomials`: exactly 0 from the first with u_i
+    on.
     """
 
     coefficients: Float[Array, "dim monomials"]
     degree: int = static()
+    inputs: int = static()
 
     def __call__(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """At one point; traceable."""
-        return monomials(u, self.degree) @ self.coefficients.T
+        return monomials(u[: self.inputs], self.degree) @ self.coefficients.T
 
     @property
     def n_params(self) -> int:
@@ -83,12 +85,13 @@ class Packed:
     def __init__(self, polynomial: Polynomial):
         self.degree, coefficients = polynomial.degree, np.asarray(polynomial.coefficients)
         self.constant, dim = coefficients[:, :1], len(coefficients)
-        ends = np.cumsum(np.arange(dim - 1, -1, -1))
-        self.pairs = [slice(end - (dim - 1 - c), end) for c, end in enumerate(ends)][:-1]
+        seen = min(polynomial.inputs, dim - 1)
+        ends = np.cumsum(np.arange(dim - 1, dim - 1 - seen, -1))
+        self.pairs = [slice(end - (dim - 1 - c), end) for c, end in enumerate(ends)]
         self.groups: list[tuple[int, slice, np.ndarray]] = []
-        size = -(-dim // GROUPS)
-        for first in range(0, dim - 1, size):
-            last = min(first + size, dim - 1) - 1
+        size = -(-(seen + 1) // GROUPS)
+        for first in range(0, seen, size):
+            last = min(first + size, seen) - 1
             rows = slice(self.pairs[first].start, self.pairs[last].stop)
             matrix = np.zeros((rows.stop - rows.start, n_monomials(last + 1, self.degree - 1)))
             for c in range(first, last + 1):
@@ -136,9 +139,9 @@ class Features:
     """Monomials of many points up to a degree, on the host, as their coordinates become known one after the other.
     Points are columns."""
 
-    def __init__(self, n: int, dim: int, degree: int, dtype: Any = np.float64):
-        self.u = np.zeros((dim, n), dtype)
-        self._of_degree = [np.ones((n_monomials(dim, k), n), dtype) for k in range(degree + 1)]
+    def __init__(self, n: int, inputs: int, degree: int, dtype: Any = np.float64):
+        self.u = np.zeros((inputs, n), dtype)
+        self._of_degree = [np.ones((n_monomials(inputs, k), n), dtype) for k in range(degree + 1)]
 
     @property
     def degree(self) -> int:
@@ -159,7 +162,7 @@ class Features:
         return [np.zeros_like(of) for of in self._of_degree]
 
     def pull_back(self, by_feature: list[np.ndarray], by_u: Float[np.ndarray, "dim n"]) -> None:
-        """Add to the derivatives by u those by way of the features."""
+        """Add to the derivatives by u those by way of the features; of coordinates that are none nothing is added."""
         for k in range(len(by_feature) - 1, 0, -1):
             for c in range(len(self.u)):
                 mine = self._ending(by_feature[k], c, k)
@@ -174,8 +177,8 @@ class Features:
         return of[begin : begin + n_monomials(c + 1, degree - 1)]
 
 
-def zero(dim: int, degree: int) -> Polynomial:
-    return Polynomial(np.zeros((dim, n_monomials(dim, degree))), degree)  # type: ignore[arg-type]
+def zero(dim: int, degree: int, inputs: int) -> Polynomial:
+    return Polynomial(np.zeros((dim, n_monomials(inputs, degree))), degree, inputs)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=8)
@@ -206,4 +209,5 @@ def hermite(dim: int, degree: int) -> Any:
 def is_triangular(polynomial: Polynomial) -> bool:
     """Whether row i has no coefficients but for monomials of the coordinates before it."""
     coefficients = np.asarray(polynomial.coefficients)
-    return not any(row[n_monomials(i, polynomial.degree) :].any() for i, row in enumerate(coefficients))
+    rows = enumerate(coefficients[: polynomial.inputs])
+    return not any(row[n_monomials(i, polynomial.degree) :].any() for i, row in rows)

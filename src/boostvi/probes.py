@@ -9,7 +9,9 @@ the chains walk into mass that the mixture has too little of, at most by KL(p‖
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import numpy as np
@@ -22,6 +24,8 @@ from boostvi.mixture import Mixture
 from boostvi.next_component.explore import look
 from boostvi.next_component.local import CountedTarget
 from boostvi.target import Target, to_own
+
+Map = Callable[[np.ndarray], np.ndarray]
 
 CLIMBS = 256
 CHAINS = 512
@@ -74,29 +78,30 @@ def chains(target: Target, mixture: Mixture, key: Array) -> tuple[float, float, 
     mixture = linear_mixture.compact(mixture)
     z, log_q, owners = linear_mixture.draw(mixture, rng, CHAINS // COSTLY if target.is_costly else CHAINS)
     # Preconditioned by the component that made the draw: fixed along a chain, so the sampler stays exact.
-    factor = mixture.params["factor"][owners]
+    factor = mixture.params["factor"]
+    to_z, to_noise = (partial(linear_mixture.by_owner, of, owners) for of in (factor, factor.swapaxes(1, 2)))
     value, gradient = model(z)
     before = value - log_q
     for i in range(CHAIN_STEPS):
         size = STEP_SIZES[i % len(STEP_SIZES)] * target.dim ** (-1 / 6)
-        z, value, gradient = _langevin(model, z, value, gradient, factor, size, rng)
+        z, value, gradient = _langevin(model, z, value, gradient, to_z, to_noise, size, rng)
     rise = value - linear_mixture.log_prob(mixture, z) - before
     rise = rise[np.isfinite(rise)]
     return float(rise.mean()), float(rise.std(ddof=1) / np.sqrt(rise.size)), model.evals
 
 
 def _langevin(
-    model: CountedTarget, z: np.ndarray, value: np.ndarray, gradient: np.ndarray, factor: np.ndarray, size: float,
+    model: CountedTarget, z: np.ndarray, value: np.ndarray, gradient: np.ndarray, to_z: Map, to_noise: Map, size: float,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """One Metropolis-adjusted Langevin step of every chain."""
+    """One Metropolis-adjusted Langevin step of every chain; `to_z` multiplies by its factor, `to_noise` by the
+    transpose."""
     noise = rng.standard_normal(z.shape)
-    whitened = np.einsum("nji,nj->ni", factor, gradient)
-    forward = 0.5 * size**2 * whitened + size * noise
-    new = z + np.einsum("nij,nj->ni", factor, forward)
+    forward = 0.5 * size**2 * to_noise(gradient) + size * noise
+    new = z + to_z(forward)
     new_value, new_gradient = model(new)
     usable = np.isfinite(new_value) & np.isfinite(new_gradient).all(axis=1)
-    new_whitened = np.einsum("nji,nj->ni", factor, np.where(usable[:, None], new_gradient, 0.0))
+    new_whitened = to_noise(np.where(usable[:, None], new_gradient, 0.0))
     backward = (-forward - 0.5 * size**2 * new_whitened) / size
     log_ratio = new_value - value + 0.5 * np.sum(noise**2, axis=1) - 0.5 * np.sum(backward**2, axis=1)
     taken = usable & (np.log(rng.uniform(size=z.shape[0])) < log_ratio)

@@ -27,7 +27,7 @@ from boostvi.next_component import (
 from boostvi.step_sizes import STEP_SIZES, Adaptive, Exact, LineSearch, Predefined, StepSize
 from boostvi.target import Target
 
-FULL_RANK_UP_TO = 300
+FULL_RANK_UP_TO = 1000
 """Dimensions up to which `auto` uses full-rank components; their number of parameters is quadratic in d."""
 MAX_COMPONENTS = 128
 ELBO_DRAWS, CHEAP_ELBO_DRAWS = 4_000, 16_000

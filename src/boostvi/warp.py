@@ -4,10 +4,11 @@ A layer maps u to z = loc + A x with
 
     x_i = exp(s_i(u_<i)) · (f_i(u_i) + m_i(u_<i)),        f_i(u) = sinh(exp(tail_i)·asinh(u) + skew_i),
 
-m_i and s_i polynomials of the coordinates before i. It is a bijection with a triangular Jacobian, whatever the
-coefficients, so that densities are exact. Around the identity the polynomials of degree D and D − 1 stand for the
-cumulants of order D + 1 (skewness along and across all axes for D = 2), but those that have their highest coordinate
-more than twice, of which f_i has its own (Jones & Pewsey 2009). A warp is a chain of layers; the last is applied first.
+m_i and s_i polynomials of the coordinates before i, or of the first few. It is a bijection with a triangular
+Jacobian, whatever the coefficients, so that densities are exact. Around the identity the polynomials of degree D and
+D − 1 stand for the cumulants of order D + 1 (skewness along and across all axes for D = 2), but those that have their
+highest coordinate more than twice, of which f_i has its own (Jones & Pewsey 2009). A warp is a chain of layers; the
+last is applied first.
 
 The polynomials see every coordinate clipped to where a Normal has mass. Beyond it a layer is as tame as a straight
 line: a mode that is far away has a place in u from which there is a way back, and can be seen to be missed.
@@ -33,8 +34,8 @@ REACH = 4.0
 """Coordinates are clipped to this for the polynomials."""
 FARTHEST = 1e50
 """Inverses are looked for among |u_i| up to this: their squares are finite."""
-BLOCK = 512
-"""Points that pass through a warp at once."""
+BLOCK, BLOCK_NUMBERS = 512, 2**22
+"""Points that pass through a warp at once; fewer if a layer has so many numbers for them (32 MB)."""
 
 
 @struct
@@ -82,13 +83,14 @@ class Prepared:
     def __init__(self, layer: Layer):
         self.layer: Layer = jax.tree.map(np.asarray, layer)
         self.shift, self.log_scale = Packed(self.layer.shift), Packed(self.layer.log_scale)
+        self.seen = len(self.shift.pairs)
         self.skew, self.tail = self.layer.skew[:, None], self.layer.tail[:, None]
 
     def forward(self, u: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray, Callable[..., np.ndarray]]:
         """z at the rows of u, ln |det ∂z/∂u|, and the map from ∇_z f to ∇_u of f(z) + ln |det ∂z/∂u|."""
         layer, u = self.layer, np.ascontiguousarray(u.T)
         features = self._features(u.shape[1])
-        for c, near in enumerate(np.clip(u, -REACH, REACH)[:-1]):
+        for c, near in enumerate(np.clip(u[: self.seen], -REACH, REACH)):
             features.learn(c, near)
         shift, shift_slopes = self.shift.values(features)
         s, s_slopes = self.log_scale.values(features)
@@ -119,14 +121,14 @@ class Prepared:
         for c in range(dim):
             bent = np.arcsinh(x[c] * np.exp(-_bounded(s[c])) - shift[c])
             u[c] = np.clip(np.sinh((bent - self.skew[c]) * np.exp(-self.tail[c])), -FARTHEST, FARTHEST)
-            if c + 1 < dim:
+            if c < self.seen:
                 features.learn(c, np.clip(u[c], -REACH, REACH))
                 self.shift.add(shift, features, c)
                 self.log_scale.add(s, features, c)
         return u.T
 
     def _features(self, n: int) -> Features:
-        return Features(n, self.layer.loc.size, self.shift.degree - 1)
+        return Features(n, self.layer.shift.inputs, self.shift.degree - 1)
 
 
 def _bounded(s: np.ndarray) -> np.ndarray:
@@ -156,12 +158,12 @@ class Warp:
     def to_z(self, u: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray]:
         """z at the rows of u, and ln |det ∂z/∂u|."""
         layers = [Prepared(layer) for layer in self.layers]
-        return _in_blocks(lambda rows: _forward(layers, rows)[:2], u)
+        return _in_blocks(lambda rows: _forward(layers, rows)[:2], u, layers)
 
     def to_u(self, z: Float[np.ndarray, "n dim"]) -> tuple[np.ndarray, np.ndarray]:
         """u at the rows of z, and ln |det ∂z/∂u| there."""
         layers = [Prepared(layer) for layer in self.layers]
-        return _in_blocks(lambda rows: _backward(layers, rows), z)
+        return _in_blocks(lambda rows: _backward(layers, rows), z, layers)
 
     def composed(
         self, function: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], u: Float[np.ndarray, "n dim"]
@@ -174,7 +176,7 @@ class Warp:
             values, gradients = function(z)
             return values + log_det, pull_back(gradients)
 
-        return _in_blocks(values_and_gradients, u)
+        return _in_blocks(values_and_gradients, u, layers)
 
     @property
     def n_params(self) -> int:
@@ -211,10 +213,12 @@ def _backward(layers: list[Prepared], z: Float[np.ndarray, "n dim"]) -> tuple[np
     return z, _forward(layers, z)[1]
 
 
-def _in_blocks(function: Callable[..., Any], rows: Any) -> tuple[np.ndarray, np.ndarray]:
+def _in_blocks(function: Callable[..., Any], rows: Any, layers: list[Prepared]) -> tuple[np.ndarray, np.ndarray]:
     """Both results of `function`, some rows at a time: their features must fit into a cache."""
     rows = np.asarray(rows, dtype=np.float64)
-    parts = [function(rows[i : i + BLOCK]) for i in range(0, max(len(rows), 1), BLOCK)]
+    largest = max(layer.shift.pairs[-1].stop if layer.seen else 1 for layer in layers)
+    size = max(1, min(BLOCK, BLOCK_NUMBERS // largest))
+    parts = [function(rows[i : i + size]) for i in range(0, max(len(rows), 1), size)]
     first, second = (np.concatenate([part[j] for part in parts]) for j in (0, 1))
     return first, second
 
@@ -224,16 +228,16 @@ def append(warp: Warp | None, layer: Layer) -> Warp:
     return Warp((*(warp.layers if warp is not None else ()), layer))
 
 
-def identity(loc: Any, factor: Any, degree: int) -> Layer:
-    """The layer z = loc + factor·u, with room for polynomials of `degree`."""
+def identity(loc: Any, factor: Any, degree: int, inputs: int) -> Layer:
+    """The layer z = loc + factor·u, with room for polynomials of `degree` of the first `inputs` coordinates."""
     dim = len(loc)
     return Layer(
         loc=loc,
         factor=factor,
         inverse=np.linalg.inv(factor),  # type: ignore[arg-type]
         log_volume=np.asarray(np.linalg.slogdet(factor)[1]),  # type: ignore[arg-type]
-        shift=zero(dim, degree),
-        log_scale=zero(dim, degree - 1),
+        shift=zero(dim, degree, inputs),
+        log_scale=zero(dim, degree - 1, inputs),
         skew=np.zeros(dim),  # type: ignore[arg-type]
         tail=np.zeros(dim),  # type: ignore[arg-type]
     )

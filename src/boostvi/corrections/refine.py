@@ -19,7 +19,6 @@ from boostvi.linear_mixture import join, take
 from boostvi.mixture import Mixture
 from boostvi.natural_gradient import Round
 from boostvi.next_component.local import CountedTarget, isotropic, kl_between
-from boostvi.polynomials import n_monomials
 from boostvi.table import Table
 from boostvi.warp import Warp
 
@@ -49,9 +48,9 @@ much, and as many rounds as these evaluations allow."""
 STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
 DEGREES = (2, 3)
-"""Of the polynomials of a warp's layers, one after the other; less where there would be too many monomials."""
-MAX_MONOMIALS = 9000
-"""Degree 3 up to 35 dimensions, degree 2 up to 132."""
+"""Of the polynomials of a warp's layers, one after the other."""
+SPLIT_UP_TO = 100
+"""Dimensions up to which a single component is split: in more of them two do hardly better than one."""
 SAME = 0.01
 """Nats: a component whose KL to a heavier one is below this is merged into it."""
 
@@ -100,10 +99,14 @@ class Refine(Correction):
             mixture = self._cleaned(corrected.mixture)
         mixture = linear_mixture.compact(mixture)
         if not arrived and kl > self.split_above and (degree := self._degree(mixture)):
-            warp, gain, work = straighten(target, take(mixture.params, 0), degree, rng, out_of_time)
-            model.add(work)
-            if gain > STRAIGHTER * kl:
-                return self._corrected(self._straight(mixture, warp), table, model)
+            found = straighten(target, take(mixture.params, 0), degree, rng, out_of_time)
+            if found is not None:
+                warp, gain, work = found
+                model.add(work)
+                if gain > STRAIGHTER * kl:
+                    return self._corrected(self._straight(mixture, warp), table, model)
+        if mixture.n_active == 1 and target.dim > SPLIT_UP_TO:
+            return self._corrected(mixture, table, model)
         each = max(self.draws, DRAWS_PER_DIM * target.dim)
         full, cooling, before, reference = self.rounds, COOLING, mixture, None
         straightened = mixture.n_active == 1 and mixture.warp is not None
@@ -147,12 +150,7 @@ class Refine(Correction):
         if too_few or mixture.n_active > 1 or type(mixture.family) is not FullRankNormal:
             return None
         layers = len(mixture.warp.layers) if mixture.warp is not None else 0
-        if layers >= len(DEGREES):
-            return None
-        degree = DEGREES[layers]
-        while degree > 1 and n_monomials(mixture.dim, degree) > MAX_MONOMIALS:
-            degree -= 1
-        return degree if degree > 1 else None
+        return DEGREES[layers] if layers < len(DEGREES) else None
 
     def _straight(self, mixture: Mixture, warp: Warp) -> Mixture:
         """One standard Normal behind the warp."""

@@ -26,6 +26,7 @@ from boostvi import polynomials
 from boostvi import warp as warps
 from boostvi._struct import replace
 from boostvi.families.base import Params
+from boostvi.natural_gradient import trust_region
 from boostvi.next_component.local import CountedTarget
 from boostvi.polynomials import Features, Polynomial
 from boostvi.target import Target, Warped
@@ -37,10 +38,14 @@ ROWS = 128
 """Draws whose products with ∇R are summed at once: their monomials must fit into a cache."""
 MIN_PAIRS = 512
 MAX_PAIRS = 2048
-CHEAP = 200_000
-"""Pairs of a round: half the number of monomials, and so many that they cost little, between these bounds."""
-TRUST = 0.5
-"""Nats that one round may move the approximation."""
+CHEAP = 6_000_000
+"""Pairs of a round: half the number of monomials, and so many that they cost little (this by the number of
+coefficients), between these bounds."""
+MAX_MONOMIALS, MAX_COEFFICIENTS = 9000, 1_200_000
+"""In all coordinates for degree 3 up to 35 dimensions, for degree 2 up to 132."""
+LEAST_INPUTS, WORTH = 8, 0.1
+"""Coordinates that the polynomials see, where these cannot be all: so many, and those that have at least this share of
+the power to set the scale of others that the first one has."""
 MOST_ROUNDS = 12
 """Rounds at full step size, at most; it ends sooner when the ELBO rises no more."""
 LEAST_AVERAGED, MOST_AVERAGED = 3, 16
@@ -54,9 +59,11 @@ WORSE = 4.0
 
 @dataclass
 class Sums:
-    """Over draws: ∇R with every monomial; with the slopes of f; (∇R)²; R and R²."""
+    """Over draws: ∇R with every monomial; ∂_i R · u_i with those of one degree less, for coordinates i that are no
+    inputs; ∇R with the slopes of f; (∇R)²; R and R²."""
 
     products: Float[np.ndarray, "dim monomials"]
+    scaled: Float[np.ndarray, "outside fewer"]
     skew: Float[np.ndarray, " dim"]
     tail: Float[np.ndarray, " dim"]
     squares: Float[np.ndarray, " dim"]
@@ -68,11 +75,14 @@ class Sums:
         usable = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
         slope = np.where(usable[:, None], gradients + noise, 0.0)
         residual = np.where(usable, values + np.sum(0.5 * (noise**2 + math.log(2.0 * math.pi)), axis=1), 0.0)
+        inputs = len(features.u)
         for i in range(0, len(noise), ROWS):
-            for c, column in enumerate(noise[i : i + ROWS].T):
+            for c, column in enumerate(noise[i : i + ROWS, :inputs].T):
                 features.learn(c, column)
             own = slope[i : i + ROWS].astype(features.u.dtype)
-            self.products += (features.until(noise.shape[1] - 1, features.degree) @ own).T
+            self.products += (features.until(inputs - 1, features.degree) @ own).T
+            own = own[:, inputs:] * noise[i : i + ROWS, inputs:].astype(features.u.dtype)
+            self.scaled += (features.until(inputs - 1, features.degree - 1) @ own).T
         level, along, *_ = _own_terms()
         root = np.sqrt(1.0 + noise**2)
         self.skew += np.sum(slope * (root - level), axis=0)
@@ -142,16 +152,32 @@ def _own_terms() -> tuple[float, float, float, float]:
     return level, slope, curvatures[0], curvatures[1]
 
 
+def layer_size(dim: int, degree: int, matter: int) -> tuple[int, int] | None:
+    """Degree and number of inputs of the polynomials of a layer: of this degree and all coordinates, if there are not
+    too many monomials; else of those that matter, up to degree 3; else of a lower degree and all of them; or None."""
+    few = min(max(matter, LEAST_INPUTS), dim)
+    for size in ((degree, dim), (3, few), (degree - 1, dim), (2, few)):
+        if size[0] > 1 and polynomials.n_monomials(size[1], size[0]) <= min(MAX_MONOMIALS, MAX_COEFFICIENTS // dim):
+            return size
+    return None
+
+
 def straighten(
     target: Target, normal: Params, degree: int, rng: np.random.Generator, out_of_time: Callable[[], bool]
-) -> tuple[Warp, float, CountedTarget]:
-    """A warp with one layer more than `target` has, fitted from the Normal `normal` (`loc`, `factor`) on; how many nats
-    it gains, less twice its error; and what that took."""
+) -> tuple[Warp, float, CountedTarget] | None:
+    """A warp with one layer more than `target` has, fitted from the Normal `normal` (`loc`, `factor`) on, with
+    polynomials of this degree if possible (see `layer_size`); how many nats it gains, less twice its error; and what
+    that took. None if it would be too large."""
     warp = target.warp if isinstance(target, Warped) else None
     count = CountedTarget(target)
-    first = layer = warps.identity(normal["loc"], _root(normal, _order(count, normal, rng)), degree)
-    n_features = polynomials.n_monomials(layer.loc.size, degree)
-    pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2, CHEAP / n_features), MAX_PAIRS) / BLOCK)
+    order, matter = _order(count, normal, rng)
+    if (shape := layer_size(target.dim, degree, matter)) is None:
+        return None
+    degree, inputs = shape
+    first = layer = warps.identity(normal["loc"], _root(normal, order), degree, inputs)
+    n_features = polynomials.n_monomials(inputs, degree)
+    cheap = CHEAP / (n_features * target.dim)
+    pairs = BLOCK * math.ceil(min(max(MIN_PAIRS, n_features / 2, cheap), MAX_PAIRS) / BLOCK)
     full = 1.0 / (1.0 + n_features / (2.0 * pairs))  # the quickest that products with so many features allow
     elbos: list[float] = []
     errors: list[float] = []
@@ -162,7 +188,7 @@ def straighten(
 
     for i in range(MOST_ROUNDS + MOST_AVERAGED):
         model = through(layer)
-        sums = _sums(model, degree, pairs, rng)
+        sums = _sums(model, degree, inputs, pairs, rng)
         count.add(model)
         elbo, error = _elbo(sums, 2 * pairs)
         if not elbos and not np.isfinite(elbo):
@@ -176,12 +202,12 @@ def straighten(
         errors.append(error)
         best = _mean(best, layer, averaged) if averaged else layer
         # Steps of size β leave the noise of β/(2 − β) rounds, and their average less and less of it.
-        left = _noise(sums, degree) * min(beta / (2.0 - beta), 1.0 / max(averaged, 1))
+        left = _noise(sums, degree, inputs) * min(beta / (2.0 - beta), 1.0 / max(averaged, 1))
         settled = averaged >= LEAST_AVERAGED and left < max(NOISE_SHARE * pairs * error**2, LEAST_NOISE)
         if settled or out_of_time() or averaged > MOST_AVERAGED:
             break
-        step, size = _newton(sums, degree)
-        beta = min(full, math.sqrt(TRUST / size)) if size > 0 else 0.0
+        step, size = _newton(sums, degree, inputs)
+        beta = min(full, math.sqrt(trust_region(target.dim) / size)) if size > 0 else 0.0
         layer = _moved(layer, step, beta)
     if not elbos or best is first:
         return warps.append(warp, best), -np.inf, count
@@ -195,12 +221,11 @@ def straighten(
     return warps.append(warp, best), float(gain), count
 
 
-def _noise(sums: Sums, degree: int) -> float:
-    """Nats that the noise of one round's coefficients costs: each is the mean of degree + 1 estimates."""
-    dim = sums.squares.size
-    n_coefficients = dim * polynomials.n_monomials(dim, degree) / (degree + 1)
-    variance = float(np.mean(sums.squares)) / sums.usable**2 / (degree + 1)
-    return 0.5 * n_coefficients * variance
+def _noise(sums: Sums, degree: int, inputs: int) -> float:
+    """Nats that the noise of one round's coefficients costs: those of inputs are the mean of degree + 1 estimates."""
+    n_inside = inputs * polynomials.n_monomials(inputs, degree) / (degree + 1) ** 2
+    n_outside = (sums.squares.size - inputs) * (sums.products.shape[1] + 0.5 * sums.scaled.shape[1])
+    return 0.5 * (n_inside + n_outside) * float(np.mean(sums.squares)) / sums.usable**2
 
 
 def _elbo(sums: Sums, n: int) -> tuple[float, float]:
@@ -210,10 +235,10 @@ def _elbo(sums: Sums, n: int) -> tuple[float, float]:
     return mean, math.sqrt(max(sums.residual_squared / n - mean**2, 0.0) / n)
 
 
-def _order(model: CountedTarget, normal: Params, rng: np.random.Generator) -> np.ndarray:
+def _order(model: CountedTarget, normal: Params, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     """The coordinates, first those that set the scale of others: E[G_i u_i u_j], G = ∇R in whitened units, is how the
     width along i changes with j. A funnel's neck comes before its mouth. (A fit's factor is nearly symmetric: axis i of
-    the whitened units is mostly coordinate i.)"""
+    the whitened units is mostly coordinate i.) And how many of them have most of it all."""
     root, dim = np.asarray(normal["factor"]), normal["loc"].size
     noise = rng.standard_normal((max(2 * MIN_PAIRS, 4 * dim), dim))
     values, gradients = model(normal["loc"] + noise @ root.T)
@@ -221,7 +246,8 @@ def _order(model: CountedTarget, normal: Params, rng: np.random.Generator) -> np
     slope = np.where(usable[:, None], gradients @ root + noise, 0.0)
     drives = (slope * noise).T @ noise / len(noise)
     np.fill_diagonal(drives, 0.0)
-    return np.argsort(-np.sum(drives**2, axis=0))
+    power = np.sum(drives**2, axis=0)
+    return np.argsort(-power), int(np.sum(power > WORTH * power.max()))
 
 
 def _root(normal: Params, order: np.ndarray) -> Float[np.ndarray, "dim dim"]:
@@ -232,11 +258,13 @@ def _root(normal: Params, order: np.ndarray) -> Float[np.ndarray, "dim dim"]:
     return root
 
 
-def _sums(model: CountedTarget, degree: int, pairs: int, rng: np.random.Generator) -> Sums:
+def _sums(model: CountedTarget, degree: int, inputs: int, pairs: int, rng: np.random.Generator) -> Sums:
     dim = model.target.dim
-    total = Sums(np.zeros((dim, polynomials.n_monomials(dim, degree))), *np.zeros((3, dim)))
+    products = np.zeros((dim, polynomials.n_monomials(inputs, degree)))
+    scaled = np.zeros((dim - inputs, polynomials.n_monomials(inputs, degree - 1)))
+    total = Sums(products, scaled, *np.zeros((3, dim)))
     # Half the precision, and twice as fast: an average of few draws has no more digits.
-    features = Features(ROWS, dim, degree, np.float32)
+    features = Features(ROWS, inputs, degree, np.float32)
     for _ in range(pairs // BLOCK):
         noise = rng.standard_normal((BLOCK, dim))
         noise = np.concatenate([noise, -noise])
@@ -244,27 +272,38 @@ def _sums(model: CountedTarget, degree: int, pairs: int, rng: np.random.Generato
     return total
 
 
-def _newton(sums: Sums, degree: int) -> tuple[dict[str, np.ndarray], float]:
+def _newton(sums: Sums, degree: int, inputs: int) -> tuple[dict[str, np.ndarray], float]:
     """The change of every coefficient, those of polynomials in terms of Hermite's; and the nats that it moves."""
-    dim, n = sums.squares.size, sums.usable
-    where = cumulants(dim, degree)
-    products = (polynomials.hermite(dim, degree) @ sums.products.T).T / n
+    n = sums.usable
+    where = cumulants(inputs, degree)
+    products = (polynomials.hermite(inputs, degree) @ sums.products.T).T / n
     t = np.sum(where.shares * products[where.rows, where.places], axis=0)
     level, along, skew_curvature, tail_curvature = _own_terms()
     skew, tail = sums.skew / n / skew_curvature, sums.tail / n / tail_curvature
-    shift, log_scale = (
-        np.zeros((dim, polynomials.n_monomials(dim, degree))),
-        np.zeros((dim, polynomials.n_monomials(dim, degree - 1))),
-    )
+    # A coordinate that is no input has each of its cumulants once: E[∂_i R · He_β], E[∂_i R · u_i · He_β].
+    scaled = (polynomials.hermite(inputs, degree - 1) @ sums.scaled.T).T / n
+    shift = np.concatenate([np.zeros((inputs, products.shape[1])), products[inputs:]])
+    log_scale = np.concatenate([np.zeros((inputs, scaled.shape[1])), 0.5 * scaled])
     which, row, place, factor = where.shift
     shift[row, place] = t[which] * factor
     which, row, place, factor = where.log_scale
     log_scale[row, place] = 0.5 * t[which] * factor
+    estimates = np.where(np.arange(sums.squares.size) < inputs, degree + 1, 1)  # of each cumulant
+    variances = sums.squares / n**2 / estimates
+    shift, log_scale = _shrunk(shift, variances), _shrunk(log_scale, 0.25 * variances)
     size = 0.5 * (np.sum(shift**2) + 2.0 * np.sum(log_scale**2))
     size += 0.5 * (skew_curvature * np.sum(skew**2) + tail_curvature * np.sum(tail**2))
     shift[:, 0] -= level * skew
     log_scale[:, 0] -= along * tail
     return {"shift": shift, "log_scale": log_scale, "skew": skew, "tail": tail}, float(size)
+
+
+def _shrunk(
+    coefficients: Float[np.ndarray, "dim monomials"], variances: Float[np.ndarray, " dim"]
+) -> Float[np.ndarray, "dim monomials"]:
+    """All coefficients of a monomial times the share of their squares that is no noise (James & Stein 1961)."""
+    squares, noise = np.sum(coefficients**2, axis=0), variances @ (coefficients != 0)
+    return coefficients * np.maximum(1.0 - noise / np.where(squares > 0, squares, 1.0), 0.0)
 
 
 def _mean(mean: Layer, new: Layer, n: int) -> Layer:
@@ -273,11 +312,9 @@ def _mean(mean: Layer, new: Layer, n: int) -> Layer:
 
 
 def _moved(layer: Layer, step: dict[str, np.ndarray], beta: float) -> Layer:
-    dim = layer.loc.size
-
     def moved(name: str) -> Polynomial:
         old: Polynomial = getattr(layer, name)
-        by = (polynomials.hermite(dim, old.degree).T @ (beta * step[name]).T).T
+        by = (polynomials.hermite(old.inputs, old.degree).T @ (beta * step[name]).T).T
         return replace(old, coefficients=old.coefficients + by)
 
     return replace(

@@ -17,7 +17,7 @@ from boostvi.linear_mixture import take
 from boostvi.mixture import Mixture
 from boostvi.next_component.base import NextComponent, Proposal
 from boostvi.next_component.climb import climb
-from boostvi.next_component.local import CountedTarget, draws_of, local_vi, modes_at, wide_points
+from boostvi.next_component.local import CountedTarget, draws_of, local_vi, modes_at, promising, wide_points
 from boostvi.target import Target, from_own, starting_points, to_own
 
 SCREENED = 8
@@ -140,7 +140,7 @@ def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -
 
 def _any_lonely(mixture: Mixture, ends: np.ndarray) -> bool:
     """Whether a component was reached by one climb only: then others were probably reached by none (Good 1953)."""
-    if not len(ends):
+    if not len(ends) or mixture.n_active == 1:
         return False
     reached = np.concatenate([at.log_s.argmax(axis=1) for _, at in linear_mixture.blocks(mixture, ends)])
     return bool((np.bincount(reached) == 1).any())
@@ -162,7 +162,8 @@ def _fit(
     if modes is None:
         return {}, np.zeros(0), np.nan
     family: LinearFamily = mixture.family  # type: ignore[assignment]  # `look` has checked
-    fitted = local_vi(model, family, modes, ROUNDS, rng)
+    modes, _ = promising(model, family, modes, rng)
+    fitted = local_vi(model, family, modes, ROUNDS, rng, elbo - WORTH)
     params, elbos, kept = fitted.params, fitted.elbos, fitted.distinct
     kept = kept[elbos[kept] > elbo - WORTH]
     if not kept.size:
@@ -202,18 +203,13 @@ def _candidates(target: Target, mixture: Mixture, n: int, rng: np.random.Generat
     # A Gaussian with the mixture's covariance, without a Cholesky factor: random combinations of the centres.
     between = (rng.standard_normal((each, weights.size)) * np.sqrt(weights)) @ (loc - mean)
     owners = rng.choice(weights.size, size=(2, each), p=weights / weights.sum())
-    within, own = (_with_factors(mixture, of, rng) for of in owners)
+    noise = rng.standard_normal((2, each, target.dim))
+    within, own = (
+        linear_mixture.by_owner(mixture.params["factor"], of, rows) for of, rows in zip(owners, noise, strict=True)
+    )
     whole = mean + rng.choice(INFLATIONS, size=(each, 1)) * (between + within)
     one = loc[owners[1]] + rng.choice(LOCAL_INFLATIONS, size=(each, 1)) * own
     return np.concatenate([prior, wide, whole, one])
-
-
-def _with_factors(mixture: Mixture, owners: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Normal noise with the scale matrix of the component that each row belongs to."""
-    noise = rng.standard_normal((owners.size, mixture.dim))
-    for k in np.unique(owners):
-        noise[owners == k] = noise[owners == k] @ mixture.params["factor"][k].T
-    return noise
 
 
 def _residuals(model: CountedTarget, mixture: Mixture, rng: np.random.Generator) -> tuple[float, float, float]:

@@ -35,6 +35,10 @@ DIGITS, DIGITS_FLOAT32 = 1e-12, 1e-6
 """And this share of its value, in double and in single precision: a huge value has large last digits."""
 MIN_DRAWS = 64
 """Local VI draws at least so many points of each component per round: 4·d up to 50 dimensions, 2·d + 100 beyond."""
+FEWEST_FITTED, FITTED_DIMS = 2, 1000
+"""In very many dimensions few components are fitted at once: so many, or all that have so many coordinates together."""
+FEWEST_MODES, MODE_DIMS, TRIES = 4, 5000, 4
+"""Likewise, components made at modes, out of so many times as many that are looked at."""
 ROUGH_DRAWS = 64
 RATIO_DRAWS = 1024
 """Draws behind the judgement of one component."""
@@ -96,8 +100,7 @@ def gaussians_at(model: CountedTarget, points: Float[np.ndarray, "n dim"]) -> Pa
     shape = np.clip(hessian / unit[:, :, None] / unit[:, None, :], -MAX_SHAPE, MAX_SHAPE)
     eigenvalues, axes = np.linalg.eigh(shape)
     sd = np.maximum(np.abs(eigenvalues), MIN_CURVATURE) ** -0.5
-    root = np.einsum("nij,nj,nkj->nik", axes, sd, axes)
-    inverse = np.einsum("nij,nj,nkj->nik", axes, 1.0 / sd, axes)
+    root, inverse = ((axes * by[:, None]) @ axes.swapaxes(1, 2) for by in (sd, 1.0 / sd))
     return stored(points, root / unit[:, :, None], inverse * unit[:, None, :], np.log(sd).sum(1) - np.log(unit).sum(1))
 
 
@@ -106,10 +109,13 @@ def modes_at(
     least_mass: float = -np.inf, smooth: bool = True,
 ) -> Params | None:  # fmt: skip
     """Components at the distinct of these local maxima, highest first: at most `most`, with a Laplace mass above
-    `least_mass` and, if `smooth`, where ln p is more than rounding error; None if there are none."""
+    `least_mass` and, if `smooth`, where ln p is more than rounding error; None if there are none, or not among the
+    first few."""
+    most = min(most, max(FEWEST_MODES, MODE_DIMS // points.shape[1]))
     found: list[Params] = []
-    left = np.argsort(-values)[: int(np.isfinite(values).sum())]
-    while left.size and len(found) < most:
+    left, tried = np.argsort(-values)[: int(np.isfinite(values).sum())], 0
+    while left.size and len(found) < most and tried < TRIES * most:
+        tried += 1
         one = gaussians_at(model, points[left[:1]])
         mass = values[left[0]] + one["log_volume"][0] + 0.5 * points.shape[1] * np.log(2.0 * np.pi)
         if mass > least_mass and not (smooth and is_noise(model, one)):
@@ -166,6 +172,16 @@ def draws_of(
     return z, model(z.reshape(-1, dim))[0].reshape(count, -1), log_own(family, params, noise)
 
 
+def promising(
+    model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator
+) -> tuple[Params, Float[np.ndarray, " n"]]:
+    """The components as they are, highest ELBO first, and their rough ELBOs; only a few where a fit of each would cost
+    much."""
+    elbos = rough_elbos(model, family, params, rng)
+    order = np.argsort(-elbos)[: max(FEWEST_FITTED, FITTED_DIMS // params["loc"].shape[1])]
+    return take(params, order), elbos[order]
+
+
 def rough_elbos(
     model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
@@ -215,11 +231,12 @@ class Fitted:
 
 
 def local_vi(
-    model: CountedTarget, family: LinearFamily, params: Params, rounds: int, rng: np.random.Generator
-) -> Fitted:
+    model: CountedTarget, family: LinearFamily, params: Params, rounds: int, rng: np.random.Generator,
+    least: float = -np.inf,
+) -> Fitted:  # fmt: skip
     """Each component fitted to the target on its own, all at once: rounds with full steps until no ELBO rises any more,
     then some that average the noise away; at most `rounds` in all. On the way those are dropped that have become
-    duplicates of others, or will not come near the best."""
+    duplicates of others, or will not come near the best, or near `least`; the best one stays."""
     count, dim = params["loc"].shape
     n, origins = draws_per_component(dim), np.arange(count)
     elbos = np.zeros((0, count))
@@ -237,19 +254,22 @@ def local_vi(
         if averaging or not _rising(elbos).any():
             averaging += 1
         if origins.size > 1 and len(elbos) % WINDOW == 0:
-            kept = _in_the_race(params, elbos)
+            kept = _in_the_race(params, elbos, least)
             params, origins, elbos = take(params, kept), origins[kept], elbos[:, kept]
     return Fitted(params, origins, elbos[-WINDOW:].mean(axis=0), ~_rising(elbos))
 
 
-def _in_the_race(params: Params, elbos: Float[np.ndarray, "rounds n"]) -> np.ndarray:
+def _in_the_race(params: Params, elbos: Float[np.ndarray, "rounds n"], least: float) -> np.ndarray:
     """Indices of the components that are not yet known to be of no use."""
     now = np.where(np.isfinite(elbos[-1]), elbos[-1], -np.inf)
     with np.errstate(invalid="ignore"):
         gain = now - elbos[-WINDOW]
     reach = now + CATCH_UP * np.where(np.isfinite(gain), np.maximum(gain, 0.0), 0.0)
     first = distinct(params, now)
-    return np.sort(first[reach[first] > now.max() - KEPT_WITHIN]) if first.size else np.arange(now.size)
+    if not first.size:
+        return np.arange(now.size)
+    promising = reach[first] > max(now.max() - KEPT_WITHIN, least)
+    return np.sort(first[promising if promising.any() else slice(1)])
 
 
 def _rising(elbos: Float[np.ndarray, "rounds n"]) -> Bool[np.ndarray, " n"]:

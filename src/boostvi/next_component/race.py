@@ -21,6 +21,7 @@ from boostvi.next_component.local import (
     local_vi,
     log_ratios,
     modes_at,
+    promising,
     rough_elbos,
     visible_kl,
     wide_points,
@@ -79,9 +80,8 @@ class Race(FirstComponent):
             )
         rng = host_generator(key)
         model = CountedTarget(target)
-        starts = self._modes(model, rng, key)
-        highest = take(starts, [int(np.argmax(rough_elbos(model, family, starts, rng)))])
-        if not visible_kl(model, family, highest, rng) < FAR:
+        starts, _ = promising(model, family, self._modes(model, rng, key), rng)
+        if not visible_kl(model, family, take(starts, [0]), rng) < FAR:
             starts = join(starts, self._broad(model, family, rng))
         fitted = local_vi(model, family, starts, ROUNDS, rng)
         kl = visible_kl(model, family, fitted.best, rng)

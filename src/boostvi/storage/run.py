@@ -105,7 +105,8 @@ def _compact(mixture: Mixture, needed: np.ndarray) -> tuple[Mixture, dict[str, A
     slots = np.flatnonzero(needed | (weights > 0) | some)
     params = jax.tree.map(lambda leaf: np.asarray(leaf)[slots], mixture.params)
     about = {"family": encode(mixture.family, "family"), "capacity": weights.size, "slots": slots.tolist()}
-    about["warp"] = [layer.shift.degree for layer in mixture.warp.layers] if mixture.warp is not None else None
+    layers = mixture.warp.layers if mixture.warp is not None else ()
+    about["warp"] = [[layer.shift.degree, layer.shift.inputs] for layer in layers] or None
     return replace(mixture, params=params, weights=cast(Any, weights[slots])), about
 
 
@@ -200,16 +201,20 @@ def _mixture_shapes(about: dict[str, Any], dim: int, classes: Mapping[str, type]
     slots = _slots(about["slots"], as_count(about["capacity"]))
     require(slots.size and about["capacity"] <= MOST_SPARE * slots.size, "it has too few slots for its capacity")
     shapes = jax.eval_shape(lambda: mixtures.empty(family, dim, slots.size))
-    degrees = about.get("warp")  # files of version 1 have none
-    return shapes if degrees is None else replace(shapes, warp=_warp_shapes(degrees, dim))
+    sizes = about.get("warp")  # files of version 1 have none
+    return shapes if sizes is None else replace(shapes, warp=_warp_shapes(sizes, dim))
 
 
-def _warp_shapes(degrees: list[int], dim: int) -> Warp:
-    require(type(degrees) is list and 0 < len(degrees) <= MOST_LAYERS, "its warp has no layers, or too many")
-    for degree in degrees:
-        small = as_count(degree, MOST_DEGREE) > 1 and n_monomials(dim, degree) <= MOST_MONOMIALS
+def _warp_shapes(sizes: list[list[int] | int], dim: int) -> Warp:
+    """Of layers with polynomials of these degrees, of so many coordinates."""
+    require(type(sizes) is list and 0 < len(sizes) <= MOST_LAYERS, "its warp has no layers, or too many")
+    layers = [size if isinstance(size, list) else [size, dim] for size in sizes]  # once there was the degree alone
+    for size in layers:
+        require(len(size) == 2, "its warp has a layer without a degree or without inputs")
+        degree, inputs = as_count(size[0], MOST_DEGREE), as_count(size[1], dim)
+        small = degree > 1 and inputs > 0 and n_monomials(inputs, degree) <= MOST_MONOMIALS
         require(small, "its warp has a layer of a strange degree, or too large")
-    return jax.eval_shape(lambda: Warp(tuple(identity(np.zeros(dim), np.eye(dim), degree) for degree in degrees)))
+    return jax.eval_shape(lambda: Warp(tuple(identity(np.zeros(dim), np.eye(dim), *size) for size in layers)))
 
 
 def _table_shapes(slots: int, n_draws: int, dim: int) -> dict[str, jax.ShapeDtypeStruct]:
