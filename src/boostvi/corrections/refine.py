@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from boostvi.mixture import Mixture
 from boostvi.natural_gradient import Round
 from boostvi.next_component.local import CountedTarget, isotropic, kl_between
 from boostvi.table import Table
-from boostvi.warp import Warp
 
-TRIAL = 16
-"""Rounds after which the split of a single component that was straightened must be seen to pay, or it is taken back.
-(Of others it takes longer to see: their ELBO falls at first.)"""
+OutOfTime = Callable[[], bool]
+
+PARTS, TRIAL = 16, 16
+"""A component that was straightened is split into so many at once, and after so many rounds, and as many cooling ones,
+they must be seen to pay."""
 REFERENCE_DRAWS = 1024
 """Draws, at least, behind the ELBO before a split."""
 COOLING = 32
@@ -49,8 +51,8 @@ STRAIGHTER = 0.15
 """Share of the KL that a warp must take away to be kept."""
 DEGREES = (2, 3)
 """Of the polynomials of a warp's layers, one after the other."""
-SPLIT_UP_TO = 100
-"""Dimensions up to which a single component is split: in more of them two do hardly better than one."""
+SPLIT_UP_TO = 64
+"""Dimensions up to which a single component is split: in more of them several do hardly better than one."""
 SAME = 0.01
 """Nats: a component whose KL to a heavier one is below this is merged into it."""
 
@@ -61,10 +63,11 @@ class Refine(Correction):
 
     While the KL is above `split_above` nats, more is done first. straighten_from: a Normal that is alone in so many
     dimensions or more gets a warp, up to two layers of it, if that takes away enough of the KL
-    (`corrections.straighten`); in fewer a few more components do the same and are quicker to fit; None: never.
-    Otherwise the components that fit worst are split in two: the mixture doubles. rounds: at full step size; those that
-    average come on top of them. draws: per component and round (2·d if that is more; fewer from a component that shares
-    those of others). prune: weights below this become exactly 0.
+    (`corrections.straighten`); in fewer a few more components do the same and are quicker to fit; None: never. Behind a
+    first layer many components at once are tried in place of the Normal. Otherwise the components that fit worst are
+    split in two: the mixture doubles. rounds: at full step size; those that average come on top of them. draws: per
+    component and round (2·d if that is more; fewer from a component that shares those of others). prune: weights below
+    this become exactly 0.
     """
 
     split_above: float = 0.01
@@ -98,18 +101,14 @@ class Refine(Correction):
             corrected = FullyCorrective().apply(target, mixture, table, arrived, kl, key, out_of_time)
             mixture = self._cleaned(corrected.mixture)
         mixture = linear_mixture.compact(mixture)
-        if not arrived and kl > self.split_above and (degree := self._degree(mixture)):
-            found = straighten(target, take(mixture.params, 0), degree, rng, out_of_time)
-            if found is not None:
-                warp, gain, work = found
-                model.add(work)
-                if gain > STRAIGHTER * kl:
-                    return self._corrected(self._straight(mixture, warp), table, model)
-        if mixture.n_active == 1 and target.dim > SPLIT_UP_TO:
-            return self._corrected(mixture, table, model)
         each = max(self.draws, DRAWS_PER_DIM * target.dim)
-        full, cooling, before, reference = self.rounds, COOLING, mixture, None
-        straightened = mixture.n_active == 1 and mixture.warp is not None
+        if mixture.n_active == 1 and kl > self.split_above and not arrived:
+            better = self._scattered(model, mixture, each, kl, rng, out_of_time)
+            if better is None:
+                better = self._straightened(model, mixture, kl, rng, out_of_time)
+            if better is not None or mixture.warp is not None or target.dim > SPLIT_UP_TO:
+                return self._corrected(mixture if better is None else better, table, model)
+        full, cooling, before = self.rounds, COOLING, mixture
         if kl <= self.split_above and not arrived:  # there are enough components: what is left is mostly noise
             least = 0 if target.is_costly else POLISHING_DRAWS
             each = max(each, -(-least // mixture.n_active))
@@ -117,44 +116,58 @@ class Refine(Correction):
         elif mixture.n_active >= self.max_components:  # there is no room for more
             cooling = MOST_POLISHING
         elif kl > self.split_above:
-            # One round tells which components fit worst, and how well they all do.
-            counts = np.full(mixture.n_active, max(each, -(-REFERENCE_DRAWS // mixture.n_active)))
-            reference = natural_gradient.joint_round(model, mixture, counts, 1.0, rng)
+            reference = self._reference(model, mixture, each, rng)  # tells which components fit worst
             mixture = self._split(reference.mixture, reference.spread, rng)
-        counts = np.full(mixture.n_active, each)
-        past: list[Round] = []
-        while len(past) < full + cooling:
-            unsettled = reference is not None and len(past) < full
-            in_vain = straightened and reference is not None and len(past) == TRIAL and not _pays(reference, past)
-            if out_of_time() or in_vain:
-                mixture = before if unsettled else mixture  # a split that has not settled is worse than none
-                break
-            cap = 1.0 / (1.0 + max(len(past) + 1 - full, 0) / 2.0)
-            past.append(natural_gradient.joint_round(model, mixture, counts, cap, rng))
-            mixture = past[-1].mixture
-            if past[-1].moved < SETTLED:
-                break
-            # A component among others needs fewer draws of its own.
-            wanted = np.ceil(counts * each / np.maximum(past[-1].effective, 1.0))
-            counts = np.clip(wanted, -(-each // MOST_SHARED), each).astype(int)
+        past = _rounds(model, mixture, each, full, cooling, rng, out_of_time)
+        # A split that has not settled is worse than none.
+        mixture = before if not past or (mixture is not before and len(past) < full) else past[-1].mixture
         return self._corrected(self._cleaned(mixture), table, model)
+
+    def _straightened(
+        self, model: CountedTarget, mixture: Mixture, kl: float, rng: np.random.Generator, out_of_time: OutOfTime
+    ) -> Mixture | None:
+        """One standard Normal behind a warp with one layer more; None if that is not to be, or gains too little."""
+        layers = len(mixture.warp.layers) if mixture.warp is not None else 0
+        few = self.straighten_from is None or mixture.dim < self.straighten_from
+        if few or layers == len(DEGREES) or type(mixture.family) is not FullRankNormal:
+            return None
+        found = straighten(model.target, take(mixture.params, 0), DEGREES[layers], rng, out_of_time)
+        if found is None:
+            return None
+        warp, gain, work = found
+        model.add(work)
+        if gain < STRAIGHTER * kl:
+            return None
+        return mixtures.of(mixture.family, isotropic(np.zeros((1, mixture.dim)), np.ones(1)), np.ones(1), warp)
+
+    def _scattered(
+        self, model: CountedTarget, mixture: Mixture, each: int, kl: float, rng: np.random.Generator,
+        out_of_time: OutOfTime,
+    ) -> Mixture | None:  # fmt: skip
+        """Many components in place of one that was straightened once: two would hardly differ from it. None if a few
+        rounds see too little of a gain."""
+        if mixture.warp is None or len(mixture.warp.layers) == len(DEGREES) or mixture.dim > SPLIT_UP_TO:
+            return None
+        reference = self._reference(model, mixture, 4 * REFERENCE_DRAWS, rng)
+        while mixture.n_active < min(PARTS, self.max_components):
+            mixture = self._split(mixture, np.ones(mixture.n_active), rng)
+        past = _rounds(model, mixture, each, TRIAL, TRIAL, rng, out_of_time)
+        if len(past) < 2 * TRIAL:
+            return None
+        recent = past[-TRIAL // 2 :]
+        gain = np.mean([one.elbo for one in recent]) - reference.elbo
+        error = math.hypot(reference.elbo_se, np.sqrt(np.mean([one.elbo_se**2 for one in recent]) / len(recent)))
+        return self._cleaned(past[-1].mixture) if gain - 2.0 * error > STRAIGHTER * kl else None
+
+    def _reference(self, model: CountedTarget, mixture: Mixture, each: int, rng: np.random.Generator) -> Round:
+        """One round from many draws."""
+        counts = np.full(mixture.n_active, max(each, -(-REFERENCE_DRAWS // mixture.n_active)))
+        return natural_gradient.joint_round(model, mixture, counts, 1.0, rng)
 
     def _corrected(self, mixture: Mixture, table: Table, model: CountedTarget) -> Corrected:
         """With an empty table: what its draws said is of other components."""
         blank = tables.empty(mixture.dim, mixture.capacity, table.n_draws)
         return Corrected(mixture, blank, scalar(model.evals), scalar(model.nonfinite))
-
-    def _degree(self, mixture: Mixture) -> int | None:
-        """Of the polynomials of the next layer of a warp; None if there is to be none."""
-        too_few = self.straighten_from is None or mixture.dim < self.straighten_from
-        if too_few or mixture.n_active > 1 or type(mixture.family) is not FullRankNormal:
-            return None
-        layers = len(mixture.warp.layers) if mixture.warp is not None else 0
-        return DEGREES[layers] if layers < len(DEGREES) else None
-
-    def _straight(self, mixture: Mixture, warp: Warp) -> Mixture:
-        """One standard Normal behind the warp."""
-        return mixtures.of(mixture.family, isotropic(np.zeros((1, mixture.dim)), np.ones(1)), np.ones(1), warp)
 
     def _split(self, mixture: Mixture, spread: np.ndarray, rng: np.random.Generator) -> Mixture:
         """Two components in place of each that fits poorly, along a random direction."""
@@ -191,9 +204,19 @@ class Refine(Correction):
         return mixtures.of(mixture.family, params, weights[kept] / weights[kept].sum(), mixture.warp)
 
 
-def _pays(reference: Round, past: list[Round]) -> bool:
-    """Whether the ELBO in the later of these rounds is higher than before them, by more than its error."""
-    recent = past[len(past) // 2 :]
-    gain = np.mean([one.elbo for one in recent]) - reference.elbo
-    error = math.hypot(reference.elbo_se, np.sqrt(np.mean([one.elbo_se**2 for one in recent]) / len(recent)))
-    return bool(gain > error)
+def _rounds(
+    model: CountedTarget, mixture: Mixture, each: int, full: int, cooling: int, rng: np.random.Generator,
+    out_of_time: OutOfTime,
+) -> list[Round]:  # fmt: skip
+    """Rounds at full step size, and then cooling ones; fewer when time runs out, or nothing moves any more."""
+    counts, past = np.full(mixture.n_active, each), list[Round]()
+    while len(past) < full + cooling and not out_of_time():
+        cap = 1.0 / (1.0 + max(len(past) + 1 - full, 0) / 2.0)
+        past.append(natural_gradient.joint_round(model, mixture, counts, cap, rng))
+        mixture = past[-1].mixture
+        if past[-1].moved < SETTLED:
+            break
+        # A component among others needs fewer draws of its own.
+        wanted = np.ceil(counts * each / np.maximum(past[-1].effective, 1.0))
+        counts = np.clip(wanted, -(-each // MOST_SHARED), each).astype(int)
+    return past
