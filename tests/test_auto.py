@@ -293,6 +293,19 @@ class TestLocal:
         assert 0.3 < rise < (0.36 + 1 / 0.36 - 2) + 4 * se
 
 
+def test_tempered_chains_cross_to_another_mode(x64):
+    """From one of two equal modes ten standard deviations apart to the other, where climbs of p alone would end."""
+    dim = 30
+    apart = 10.0 / np.sqrt(dim)
+    two = lambda z: jnp.logaddexp(norm.logpdf(z).sum(), norm.logpdf(z, apart).sum())  # noqa: E731
+    here = mixtures.of(FullRankNormal(), isotropic(np.zeros((1, dim)), np.ones(1)), np.ones(1))
+    model = CountedTarget(bv.Target(two, dim))
+    ends = probes.tempered(model, here, 64, np.random.default_rng(0))
+    crossed = np.mean(ends.mean(axis=1) > apart / 2)
+    assert 0.1 < crossed < 0.6
+    assert model.evals == 64 * (1 + probes.CHAIN_STEPS)
+
+
 def test_no_probes_without_a_factor():
     mixture = mixtures.empty(DiagonalNormal(), 2, 1)
     assert probes.probe(bv.Target(lambda z: jnp.sum(norm.logpdf(z)), 2), mixture, new_key(0)) is None

@@ -103,8 +103,11 @@ class Found:
         return mass / (mass.sum() + rest)
 
 
-def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -> Found:
-    """Look for modes of p that `mixture` misses, from n starts, after `evals` evaluations elsewhere."""
+def look(
+    target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0, more: Float[np.ndarray, "m dim"] | None = None
+) -> Found:
+    """Look for modes of p that `mixture` misses, from n starts, and from `more`, after `evals` evaluations
+    elsewhere."""
     if not isinstance(mixture.family, LinearFamily):
         raise ValueError(
             f"next_component='explore' needs a full-rank family, got {mixture.family.name!r}; use "
@@ -124,6 +127,7 @@ def look(target: Target, mixture: Mixture, n: int, key: Array, evals: int = 0) -
             return values - log_q, gradients - gradient_q
 
     points[::2], _ = climb(residual, points[::2], DEFLATED_ITERATIONS, STRAGGLERS)
+    points = points if more is None else np.concatenate([points, more])
     # ln p is climbed in its own coordinates: what a warp makes of it far out is no landscape to climb in.
     own = CountedTarget(target.original)
     points, values = climb(own, to_own(target, points), MAX_ITERATIONS, STRAGGLERS)
