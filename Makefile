@@ -47,6 +47,7 @@ format: $(VENV)/.installed
 benchmarks: $(VENV)/.installed
 	$(BIN)/python benchmarks/step_overhead.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/dimensions.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/compare.py
 	$(BIN)/python benchmarks/honesty.py

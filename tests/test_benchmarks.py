@@ -77,6 +77,15 @@ def test_growth_runs_every_size_and_prints_exponents():
     assert float(table["3"][-1]) > 50  # MB
 
 
+def test_dimensions_has_a_row_for_each_target_and_its_log_evidence_is_right():
+    out = output_of("dimensions.py", "--kinds", "normal,hierarchy", "--dimensions", "2,4")
+    rows = [line.strip("| ").split("|") for line in out.splitlines() if line.startswith("| ")][1:]
+    assert [(row[0].strip(), row[1].strip()) for row in rows] == [("normal", "2"), ("normal", "4"), ("hierarchy", "4")]
+    for row in rows:
+        estimate, error = (float(part) for part in row[3].split("±"))
+        assert float(row[2]) == pytest.approx(estimate, abs=4 * error + 0.005)
+
+
 def test_the_slope_is_the_exponent_of_a_power_law(modules):
     _, growth = modules
     sizes = [3, 10, 500]

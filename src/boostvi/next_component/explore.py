@@ -166,7 +166,7 @@ def _fit(
     if modes is None:
         return {}, np.zeros(0), np.nan
     family: LinearFamily = mixture.family  # type: ignore[assignment]  # `look` has checked
-    modes, _ = promising(model, family, modes, rng)
+    modes = promising(model, family, modes, rng)
     fitted = local_vi(model, family, modes, ROUNDS, rng, elbo - WORTH)
     params, elbos, kept = fitted.params, fitted.elbos, fitted.distinct
     kept = kept[elbos[kept] > elbo - WORTH]

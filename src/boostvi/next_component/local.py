@@ -172,14 +172,11 @@ def draws_of(
     return z, model(z.reshape(-1, dim))[0].reshape(count, -1), log_own(family, params, noise)
 
 
-def promising(
-    model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator
-) -> tuple[Params, Float[np.ndarray, " n"]]:
-    """The components as they are, highest ELBO first, and their rough ELBOs; only a few where a fit of each would cost
-    much."""
+def promising(model: CountedTarget, family: LinearFamily, params: Params, rng: np.random.Generator) -> Params:
+    """The components by their rough ELBO, highest first; only a few where a fit of each would cost much."""
     elbos = rough_elbos(model, family, params, rng)
     order = np.argsort(-elbos)[: max(FEWEST_FITTED, FITTED_DIMS // params["loc"].shape[1])]
-    return take(params, order), elbos[order]
+    return take(params, order)
 
 
 def rough_elbos(
@@ -268,8 +265,8 @@ def _in_the_race(params: Params, elbos: Float[np.ndarray, "rounds n"], least: fl
     first = distinct(params, now)
     if not first.size:
         return np.arange(now.size)
-    promising = reach[first] > max(now.max() - KEPT_WITHIN, least)
-    return np.sort(first[promising if promising.any() else slice(1)])
+    hopeful = reach[first] > max(now.max() - KEPT_WITHIN, least)
+    return np.sort(first[hopeful if hopeful.any() else slice(1)])
 
 
 def _rising(elbos: Float[np.ndarray, "rounds n"]) -> Bool[np.ndarray, " n"]:

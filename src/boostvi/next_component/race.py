@@ -80,7 +80,7 @@ class Race(FirstComponent):
             )
         rng = host_generator(key)
         model = CountedTarget(target)
-        starts, _ = promising(model, family, self._modes(model, rng, key), rng)
+        starts = promising(model, family, self._modes(model, rng, key), rng)
         if not visible_kl(model, family, take(starts, [0]), rng) < FAR:
             starts = join(starts, self._broad(model, family, rng))
         fitted = local_vi(model, family, starts, ROUNDS, rng)
