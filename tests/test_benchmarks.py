@@ -79,7 +79,7 @@ def test_growth_runs_every_size_and_prints_exponents():
 
 def test_dimensions_has_a_row_for_each_target_and_its_log_evidence_is_right():
     out = output_of("dimensions.py", "--kinds", "normal,hierarchy", "--dimensions", "2,4")
-    rows = [line.strip("| ").split("|") for line in out.splitlines() if line.startswith("| ")][1:]
+    rows = [line.strip("| ").split("|") for line in out.splitlines() if line.startswith("| ")][2:]
     assert [(row[0].strip(), row[1].strip()) for row in rows] == [("normal", "2"), ("normal", "4"), ("hierarchy", "4")]
     for row in rows:
         estimate, error = (float(part) for part in row[3].split("±"))

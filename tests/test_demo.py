@@ -103,7 +103,7 @@ def test_table_of_the_regression(ran):
 
 
 def test_verdict_and_time_are_printed(ran):
-    assert len(re.findall(r"boosted fit: (good|usable|unreliable), ", ran.text)) == 2
+    assert len(re.findall(r"verdict: (good|usable|unreliable), ", ran.text)) == 2
     assert re.search(r"took \d+ s", ran.text)
 
 

@@ -150,8 +150,9 @@ def regression(out: Path, data: Split, seed: int, progress: bool, max_steps: int
             boosted, coordinates=_most_correlated(boosted), reference=diagonal, reference_label="plain VI, diagonal"
         ),
         "regression-elbo.png": plots.elbo(boosted, references={"plain VI, full-rank Normal": full.elbo}),
-        "regression-weights.png": plots.weights(boosted, record),
     }
+    if max(boosted.history["n_active"]) > 1:
+        pictures["regression-weights.png"] = plots.weights(boosted, record)
     return _save(pictures, out)
 
 
@@ -208,7 +209,8 @@ def table(rows: list[Fit], log_evidence: float, source: str) -> str:
             *lines,
             f"highest ELBO: {best.name}",
             f"common log Z = {log_evidence:.3f} ({source}). A fit's own estimate cannot see what it never visits.",
-            f"boosted fit: {boosted.verdict}, {boosted.reasons[0]}",
+            f"boosted fit: {boosted.mixture.n_active} × {boosted.mixture.family_name}",
+            f"verdict: {boosted.verdict}, {boosted.reasons[0]}",
             f"stopped: {boosted.status} after {boosted.evals:,} target evaluations, {boosted.run.seconds:.0f} s",
         ]
     )
