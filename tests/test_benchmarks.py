@@ -77,6 +77,7 @@ def test_growth_runs_every_size_and_prints_exponents():
     assert float(table["3"][-1]) > 50  # MB
 
 
+@pytest.mark.slow
 def test_dimensions_has_a_row_for_each_target_and_its_log_evidence_is_right():
     out = output_of("dimensions.py", "--kinds", "normal,hierarchy", "--dimensions", "2,4")
     rows = [line.strip("| ").split("|") for line in out.splitlines() if line.startswith("| ")][2:]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -156,6 +159,26 @@ def test_interrupted_and_resumed(target, uninterrupted, monkeypatch, where, stop
     assert part.mixture.n_active <= stop + 1
     assert np.isfinite(part.elbo)
     assert_same(bv.fit(target, resume=part, max_steps=STEPS["predefined"]), uninterrupted["predefined"])
+
+
+def test_an_interrupt_that_was_swallowed_still_counts(target, monkeypatch):
+    """Where the garbage collector calls back, Python prints an exception and forgets it. The handler is put back."""
+
+    class Collected:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def drop(step):
+        if step.step == 4:
+            Collected()
+
+    forgotten = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: forgotten.append(event.exc_type))
+    part = bv.fit(target, **SETTINGS["predefined"], seed=3, callbacks=[drop])
+    assert forgotten == [KeyboardInterrupt]
+    assert part.status == "interrupted"
+    assert part.history["step"].tolist() == list(range(5))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_interrupted_before_there_is_anything(target, monkeypatch):

@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -168,14 +170,17 @@ def fit(
     steps = plan.max_steps if max_steps is not None or not ends_early else None  # a default that is hardly ever reached
     line = Progress(progress, Budget(steps, max_seconds, max_evals), elapsed, run.history.rows[-1] if run else None)
     try:
-        if run is None:
-            run = start(elapsed, deadline)
-            status = _after_step(run, line, store, callbacks)
-        else:
-            _tell_resumed(run, callbacks)
-        while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
-            run = _advance(run, target, elapsed, deadline)
-            status = _after_step(run, line, store, callbacks)
+        with Interrupts() as interrupts:
+            if run is None:
+                run = start(elapsed, deadline)
+                status = _after_step(run, line, store, callbacks)
+            else:
+                _tell_resumed(run, callbacks)
+            interrupts.check()
+            while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
+                run = _advance(run, target, elapsed, deadline)
+                status = _after_step(run, line, store, callbacks)
+                interrupts.check()
     except KeyboardInterrupt:
         if run is None:
             raise
@@ -186,6 +191,30 @@ def fit(
     if store is not None:
         store.close(run, status)
     return Result(target, run, status)
+
+
+class Interrupts:
+    """Ctrl-C, raised as always, and noted as well: an exception that comes up inside a callback of the garbage
+    collector (JAX has one) is printed and forgotten, and the fit would go on."""
+
+    def __enter__(self) -> Interrupts:
+        self._seen, self._before = False, None
+        plain = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if plain and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, *_: object) -> None:
+        self._seen = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        if self._seen:
+            raise KeyboardInterrupt
 
 
 @float64
