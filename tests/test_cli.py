@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import re
@@ -435,7 +436,9 @@ def boostvi():
     def start(*arguments) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "boostvi", *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen(command, text=True, env=environment(), **pipes))
+        # A shell's background job, and what it starts, ignores Ctrl-C: these tests may run in one.
+        heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        started.append(subprocess.Popen(command, text=True, env=environment(), preexec_fn=heeds, **pipes))
         return started[-1]
 
     yield start

@@ -161,6 +161,15 @@ def test_interrupted_and_resumed(target, uninterrupted, monkeypatch, where, stop
     assert_same(bv.fit(target, resume=part, max_steps=STEPS["predefined"]), uninterrupted["predefined"])
 
 
+@pytest.fixture
+def heeds_ctrl_c():
+    """A shell's background job ignores Ctrl-C: these tests may run in one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_an_interrupt_that_was_swallowed_still_counts(target, monkeypatch):
     """Where the garbage collector calls back, Python prints an exception and forgets it. The handler is put back."""
 
