@@ -6,8 +6,6 @@ import dataclasses
 import functools
 import math
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import numpy as np
 
 from boostvi import boosting, diagnostics
 from boostvi import table as tables
+from boostvi._interrupts import Interrupts
 from boostvi._jit import counted_jit, float64, new_key
 from boostvi._struct import look_up, replace
 from boostvi.boosting import Clock, Info, Parts, State
@@ -191,30 +190,6 @@ def fit(
     if store is not None:
         store.close(run, status)
     return Result(target, run, status)
-
-
-class Interrupts:
-    """Ctrl-C, raised as always, and noted as well: an exception that comes up inside a callback of the garbage
-    collector (JAX has one) is printed and forgotten, and the fit would go on."""
-
-    def __enter__(self) -> Interrupts:
-        self._seen, self._before = False, None
-        plain = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if plain and threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, *_: object) -> None:
-        self._seen = True
-        raise KeyboardInterrupt
-
-    def check(self) -> None:
-        if self._seen:
-            raise KeyboardInterrupt
 
 
 @float64

@@ -35,8 +35,7 @@ COSTLY = 4
 """Fewer climbs and chains, by this factor, where an evaluation costs much."""
 CHAIN_STEPS = 30
 HOTTEST = 100.0
-"""The temperature at which tempered chains begin. Of 64 that start at one of two equal modes ten standard deviations
-apart in 30 dimensions 19 end at the other; none from a temperature of 3."""
+"""The temperature at which tempered chains begin: enough to cross between modes ten standard deviations apart."""
 STEP_SIZES = (0.2, 0.5, 1.0)
 """Langevin steps in units of a component's own scale times d^(−1/6), taken in turn: some suit any curvature."""
 
