@@ -1,11 +1,13 @@
-"""What the benchmarks share: a logistic regression of any size, and a line about the machine."""
+"""What the benchmarks share: a logistic regression of any size, a line about the machine, records and tables."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +90,16 @@ def machine() -> str:
         f"{cores} cores ({platform.machine()}){load}; Python {platform.python_version()}, jax {jax.__version__} on "
         f"{jax.default_backend()}, boostvi {bv.__version__}"
     )
+
+
+def record(file: Path, run: dict[str, Any]) -> None:
+    """One run, one line: what has ended is kept, whatever becomes of the rest."""
+    with file.open("a") as out:
+        out.write(json.dumps(run) + "\n")
+
+
+def records(file: Path) -> list[dict[str, Any]]:
+    return list(map(json.loads, file.read_text().splitlines())) if file.exists() else []
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

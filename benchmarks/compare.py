@@ -49,7 +49,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from _data import machine, markdown
+from _data import machine, markdown, record, records
 from _peers import FINAL_DRAWS, SVI_STEPS, TOOLS, Fit, elbo, log_densities
 from honesty import ACCURATE_GAP, FALSE_GAP
 from targets import MAKERS, Problem, available, get, robot_modes
@@ -180,9 +180,7 @@ def key_of(run: Run) -> tuple[Any, ...]:
 
 def read(file: Path) -> dict[tuple[Any, ...], Run]:
     """The last record of each run."""
-    if not file.exists():
-        return {}
-    return {key_of(run): run for run in map(json.loads, file.read_text().splitlines())}
+    return {key_of(run): run for run in records(file)}
 
 
 def run_all(args: argparse.Namespace, file: Path) -> None:
@@ -193,8 +191,7 @@ def run_all(args: argparse.Namespace, file: Path) -> None:
         if tuple(identity(tool, target, seed, args.budget_scale * get(target).budget).values()) in finished:
             continue
         run = measure_apart(tool, target, seed, args.budget_scale)
-        with file.open("a") as out:
-            out.write(json.dumps(run) + "\n")
+        record(file, run)
         outcome = f"FAILED, {run['failed']}" if "failed" in run else f"{run['seconds']:.1f} s"
         gap = f", gap {number(run['gap'])}" if "gap" in run else ""
         print(f"[{i}/{len(plan)}] {target}, {LOOKS[tool][0]}, seed {seed}: {outcome}{gap}", flush=True)

@@ -10,8 +10,8 @@ import numpy as np
 import boostvi as bv
 from boostvi.diagnostics import Evaluation
 from boostvi.families import DiagonalNormal, FullRankNormal
-from boostvi.fit import Run
 from boostvi.history import COLUMNS, History
+from boostvi.run import Run
 from boostvi.storage.loaded import LoadedResult, NoTarget
 from boostvi.trace import Trace
 

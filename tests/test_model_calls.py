@@ -17,8 +17,8 @@ from boostvi.corrections import FullyCorrective
 from boostvi.corrections import base as corrections
 from boostvi.directions import Away, BlendedPairwise
 from boostvi.next_component import LBFGS, Adam, MixtureElbo, PlainVI, ResidualElbo
+from boostvi.program import MAX_TILE
 from boostvi.step_sizes import Adaptive, Exact, LineSearch, Predefined
-from boostvi.target import MAX_TILE
 
 N_DRAWS, ELBO_DRAWS = 60, 50
 DIM = 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import boostvi as bv
-from boostvi import target as targets
+from boostvi import program
 from boostvi._jit import map_chunked
 from boostvi.target import validate_start
 
@@ -66,7 +66,7 @@ class TestLogDensity:
     def test_chunks_bound_the_memory_and_change_nothing(self, monkeypatch):
         draws = jnp.asarray(np.random.default_rng(3).normal(size=(101, 3)))
         whole = bv.Target(regression, 3)
-        monkeypatch.setattr(targets, "CHUNK_BYTES", 50 * 8 * 7)  # the largest intermediate is 50 floats
+        monkeypatch.setattr(program, "CHUNK_BYTES", 50 * 8 * 7)  # the largest intermediate is 50 floats
         parts = bv.Target(regression, 3)
         assert parts.chunk == 50 * 8 * 7 // 512 < 101 < whole.chunk
         np.testing.assert_allclose(parts.log_density_of(draws), whole.log_density_of(draws), rtol=1e-13)

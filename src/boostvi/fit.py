@@ -1,10 +1,9 @@
-"""The driver around Algorithm 1: budgets, stopping, progress, Ctrl-C and resuming."""
+"""The driver around Algorithm 1: budgets, progress, Ctrl-C and resuming."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,45 +27,20 @@ from boostvi.mixture import Mixture
 from boostvi.progress import Budget, Progress
 from boostvi.recipes import RECIPES, Recipe
 from boostvi.result import Result
+from boostvi.run import Run, check_target, evaluated
+from boostvi.stopping import checked_limits, reason_to_stop
 from boostvi.storage import Checkpoint, load
 from boostvi.storage.codec import encode
-from boostvi.target import START_TRIES, Target, log_densities, validate_start
+from boostvi.target import START_TRIES, Target, validate_start
 
 Elapsed = Callable[[], float]
 
 FIRST_CAPACITY = 8
 """Slots at the start. Capacity doubles when it is full, so a run compiles 1 + log2(growth) times."""
-MIN_GAIN = 0.005
-"""Nats; a smaller rise of the ELBO over `patience` steps does not count as improvement."""
 FLOATS = ("gap", "gap_new", "gap_active", "gamma", "gamma_max", "curvature")
 PARTS = ("family", "first", "next_component", "direction", "step_size", "correction")
 SETTINGS = ("n_draws", "draws_growth", "elbo_draws", "max_steps", "max_components", "kl_tol")
 RESUMABLE = ("max_steps", "max_components", "kl_tol")
-PROBE_TOLERANCE = 1e-6
-"""Relative disagreement of ln p at stored draws beyond which a resumed run's target is another one."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything a run is, after any whole number of steps: it continues from here to the same end."""
-
-    recipe: Recipe
-    parts: Parts
-    seed: int
-    state: State
-    history: History
-    best: Mixture  # of the step with the highest ELBO on fresh draws
-    evals: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one call, which the recipe does not carry."""
-
-    max_seconds: float | None
-    max_evals: int | None
-    gap_tol: float | None
 
 
 @dataclass(frozen=True)
@@ -133,7 +107,7 @@ def fit(
             f"target must be a boostvi.Target, got {type(target).__name__}; make one with bv.Target(log_density, dim) "
             "or bv.from_numpyro(model, ...)"
         )
-    limits = _limits(max_steps, max_components, max_seconds, max_evals, kl_tol, gap_tol)
+    limits = checked_limits(max_steps, max_components, max_seconds, max_evals, kl_tol, gap_tol)
     if not isinstance(callbacks, (list, tuple)) or not all(callable(callback) for callback in callbacks):
         raise TypeError(f"callbacks must be a list of functions, got {callbacks!r}")
     store = None if checkpoint is None else Checkpoint(checkpoint, target)
@@ -176,7 +150,7 @@ def fit(
             else:
                 _tell_resumed(run, callbacks)
             interrupts.check()
-            while status is None and (status := _reason_to_stop(run, limits, elapsed())) is None:
+            while status is None and (status := reason_to_stop(run, limits, elapsed())) is None:
                 run = _advance(run, target, elapsed, deadline)
                 status = _after_step(run, line, store, callbacks)
                 interrupts.check()
@@ -219,7 +193,7 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
     """The run after a step, with the step's row: its ELBO comes from fresh draws."""
     t, mixture = int(state.t), state.mixture
     begin = time.perf_counter()
-    fresh, n = _evaluated(run, target, mixture, t)
+    fresh, n = evaluated(run, target, mixture, t)
     if t == 0 and fresh.elbo == -np.inf and fresh.log_evidence == -np.inf:
         raise ValueError(
             "log_density is not finite at any draw of the first component; pass init= with better starting points, or "
@@ -254,68 +228,10 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
     return dataclasses.replace(run, state=state, history=history, best=best, evals=evals, seconds=elapsed())
 
 
-def _evaluated(run: Run, target: Target, mixture: Mixture, t: int) -> tuple[diagnostics.Evaluation, int]:
-    """The mixture after step t, judged by fresh draws of it, and wide ones for log Ẑ; and how many these were."""
-    key, space = diagnostics.key_for(run.seed, "step", t), target.through(mixture.warp)
-    n, rng = run.recipe.draws_behind_elbo(space), np.random.default_rng([run.seed, t])
-    draws, log_target, log_q = diagnostics.fresh_log_densities(space, mixture, key, n)
-    wide = diagnostics.wide_draws(functools.partial(log_densities, space), mixture, draws, rng, -(-n // 2))
-    return diagnostics.evaluate(log_target, log_q, wide), n + (0 if wide is None else -(-n // 2))
-
-
 @counted_jit
 def _table_objective(table: tables.Table, weights: jax.Array) -> jax.Array:
     estimates = tables.estimates(table, weights)
     return estimates.objective(estimates.x(weights))
-
-
-def _reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
-    row, recipe = run.history.rows[-1], run.recipe
-    if (
-        recipe.min_steps <= row["step"]
-        and (run.parts.next_component.exhaustible is False or row["kind"] == Kind.REFINE.label)
-        and recipe.kl_tol is not None
-        and row["kl_estimate"] + 2.0 * row["kl_se"] < recipe.kl_tol
-        and _polished(run)
-    ):
-        return "converged"
-    if limits.gap_tol is not None and max(row["gap_new"], row["gap_active"]) < limits.gap_tol:
-        return "converged"
-    if row["step"] >= recipe.max_steps:
-        return "max-steps"
-    refined = not run.parts.next_component.exhaustible or _stalled(run.history, 1)  # else the components may still move
-    if recipe.max_components is not None and row["n_active"] >= recipe.max_components and refined:
-        return "max-components"
-    if limits.max_seconds is not None and seconds + row["seconds_subproblem"] >= limits.max_seconds:
-        return "max-seconds"  # the next search would end after it
-    if limits.max_evals is not None and run.evals >= limits.max_evals:
-        return "max-evals"
-    if recipe.patience is not None and _stalled(run.history, recipe.patience, _is_close(row)):
-        return "no-improvement"
-    return None
-
-
-def _is_close(row: dict[str, Any]) -> bool:
-    """Whether the KL is small enough for "good": then it is not worth while to be patient."""
-    return row["kl_estimate"] + 2.0 * row["kl_se"] < diagnostics.GOOD_KL
-
-
-def _polished(run: Run) -> bool:
-    """Whether several components were refined, at least once, without making more of them."""
-    rows = run.history.rows
-    alone = not run.parts.next_component.exhaustible or rows[-1]["n_active"] == 1
-    return alone or (len(rows) > 1 and rows[-2]["kl_estimate"] <= run.recipe.kl_tol)
-
-
-def _stalled(history: History, patience: int, is_close: bool = False) -> bool:
-    """Whether the last `patience` steps together raised the ELBO by less than its noise, or by next to nothing; close
-    to the posterior, whether the last one raised it by next to nothing."""
-    patience = 1 if is_close else patience
-    if len(history.rows) <= patience:
-        return False
-    now, then = history.rows[-1], history.rows[-1 - patience]
-    noise = 0.0 if is_close else 2.0 * math.hypot(now["elbo_se"], then["elbo_se"])
-    return not now["elbo"] - then["elbo"] > max(noise, MIN_GAIN)
 
 
 def _after_step(
@@ -342,20 +258,6 @@ def _tell_resumed(run: Run, callbacks: Sequence[Callable[[Step], Any]]) -> None:
             callback.resumed(_seen(run))
 
 
-def _limits(max_steps: Any, max_components: Any, max_seconds: Any, max_evals: Any, kl_tol: Any, gap_tol: Any) -> Limits:
-    for name, value, least in (
-        ("max_steps", max_steps, 0),
-        ("max_components", max_components, 1),
-        ("max_evals", max_evals, 1),
-    ):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    for name, value in (("max_seconds", max_seconds), ("kl_tol", kl_tol), ("gap_tol", gap_tol)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-            raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return Limits(max_seconds, max_evals, gap_tol)
-
-
 def _checked_seed(seed: Any) -> int:
     if seed is None:
         return 0
@@ -378,17 +280,6 @@ def _checked_resume(resume: Any, target: Target, given: dict[str, Any]) -> Run:
     return run
 
 
-@float64
-def check_target(argument: str, run: Run, target: Target) -> None:
-    """Raise ValueError unless the run is one of this target."""
-    if target.dim != run.state.mixture.dim:
-        raise ValueError(f"{argument} is a fit of {run.state.mixture.dim} parameters, but target has {target.dim}")
-    if not _same_target(run, target):
-        raise ValueError(
-            f"{argument} is a fit of another target: its log density differs at the draws that were stored"
-        )
-
-
 def _furthest(found: Run, resumed: Run | None, plan: Recipe, seed: int, target: Target, argument: str) -> Run:
     """The run in the checkpoint file, or the resumed one if that is ahead; refused if the file holds another run."""
     mine, theirs = encode(plan), encode(found.recipe)
@@ -406,19 +297,3 @@ def _furthest(found: Run, resumed: Run | None, plan: Recipe, seed: int, target: 
     if not np.array_equal(ahead.history["elbo"][: len(behind.history.rows)], behind.history["elbo"]):
         raise ValueError(f"{argument} holds another run than resume=; delete it or name another file")
     return ahead
-
-
-def _same_target(run: Run, target: Target) -> bool:
-    """Whether ln p is what it was, at the draws of the table; or, where a refinement left none, whether the last step's
-    fresh draws give the same ELBO."""
-    stored = run.state.table
-    filled = np.flatnonzero(stored.filled)
-    if filled.size:
-        known = np.asarray(stored.log_target[int(filled[0])])
-        now = log_densities(target.through(run.state.mixture.warp), stored.draws[int(filled[0])])
-    else:
-        evaluation, _ = _evaluated(run, target, run.state.mixture, int(run.state.t))
-        known, now = np.array([run.history.rows[-1]["elbo"]]), np.array([evaluation.elbo])
-    finite = np.isfinite(known)
-    same = np.allclose(now[finite], known[finite], rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE)
-    return bool(same and np.array_equal(np.isfinite(now), finite))

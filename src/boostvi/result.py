@@ -19,12 +19,12 @@ from boostvi.integrations.arviz import to_arviz
 from boostvi.mixture import Mixture
 from boostvi.modes import Mode, clusters
 from boostvi.probes import Probes, probe
+from boostvi.run import Run
 from boostvi.summary import summary
 from boostvi.target import Target, log_densities, starting_points
 
 if TYPE_CHECKING:
     from boostvi.check import Check
-    from boostvi.fit import Run
     from boostvi.trace import Trace
 
 JUDGING_DRAWS = 10_000

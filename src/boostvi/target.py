@@ -9,29 +9,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Float
 
 from boostvi import trees
-from boostvi._jit import counted_jit, float64, host_generator, in_tiles, map_chunked, new_key
+from boostvi._jit import counted_jit, float64, host_generator, in_tiles, map_chunked
 from boostvi._struct import struct
+from boostvi.minibatch import Minibatch, Subsampled
 from boostvi.model import Model
+from boostvi.program import CHUNK_BYTES, MAX_TILE, first_line, or_no_mass, trace
 from boostvi.warp import Warp
 
-CHUNK_BYTES = 2**25
-"""Draws are evaluated in chunks whose largest intermediate array has about this size (32 MB)."""
 CHEAP_BYTES = 2**12
 """A target whose largest intermediate array for one draw is smaller than this is cheap (a regression on 500 rows)."""
 START_TRIES = 64
 """Starting points tried before a target without a finite log density is refused."""
-
-MIN_TILE = 16
-MAX_TILE = 128
-TILE_BYTES = 2**22
-"""Gradients at many points are computed in tiles of 16 to 128 rows, smaller where a row of the model is larger: a small
-batch is padded to a whole tile, which must not cost much."""
-ROW_BY_ROW = {"cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "pure_callback", "io_callback"}
-"""What a CPU does for one row after the other: nothing is gained by many rows, and padding is paid in full."""
 
 _STATIC = ("_program", "init", "constrain", "names", "chunk", "tile", "model", "unravel")
 """What of a target is compiled in."""
@@ -81,14 +72,13 @@ class Target:
             raise TypeError(f"init must be a function from a PRNG key to an array of shape ({dim},), got {init!r}")
         if names is not None and len(names) != dim:
             raise ValueError(f"names must hold one label for each of the {dim} coordinates, got {len(names)}")
-        self._program, self._data = _trace(log_density, (jax.ShapeDtypeStruct((int(dim),), np.float64),))
+        self._program, self._data = trace(log_density, (jax.ShapeDtypeStruct((int(dim),), np.float64),))
         self.init = init if init is not None else _StandardNormal(int(dim))
         self.constrain = constrain
         self.model = model
         self.minibatch = minibatch
         self.names = tuple(names) if names is not None else tuple(f"z[{i}]" for i in range(dim))
-        self.chunk = max(1, CHUNK_BYTES // _largest_intermediate(self._program.jaxpr))
-        self.tile = _tile_rows(self.chunk, self._program.jaxpr)
+        self.chunk, self.tile = self._program.chunk, self._program.tile
 
     @property
     def dim(self) -> int:
@@ -108,19 +98,18 @@ class Target:
     @property
     def is_float64(self) -> bool:
         """Whether the log density is computed with 64 bits."""
-        return bool(self._program.jaxpr.outvars[0].aval.dtype == jnp.float64)
+        return self._program.is_float64
 
     def __repr__(self) -> str:
         return f"Target(dim={self.dim})"
 
     def raw_log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """What the user's function returns at one point."""
-        (value,) = jaxpr_as_fun(ClosedJaxpr(self._program.jaxpr, self._data))(z)
-        return value.astype(z.dtype)
+        return self._program(self._data, z)
 
     def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """ln p(z) at one point. A NaN, or a +inf that no density has, counts as −inf: no mass there."""
-        return _or_no_mass(self.raw_log_density(z))
+        return or_no_mass(self.raw_log_density(z))
 
     @property
     def original(self) -> Target:
@@ -149,53 +138,6 @@ class Target:
             setattr(target, name, value)
         target._data, target.minibatch = children
         return target
-
-
-@jax.tree_util.register_pytree_node_class
-class Minibatch:
-    """`log_density(z, key)`: ln p(z) estimated without bias from the `share` of the data that the key picks.
-
-    Reparameterised gradients of components (Adam) use it; whatever is compared or reported uses all data.
-    """
-
-    def __init__(self, log_density: Callable[[Any, Array], Any], dim: int, share: float):
-        point = jax.ShapeDtypeStruct((dim,), np.float64)
-        self._program, self._data = _trace(log_density, (point, jax.eval_shape(lambda: new_key(0))))
-        self.share = share
-
-    def log_density(self, z: Float[Array, " dim"], key: Array) -> Float[Array, ""]:
-        (value,) = jaxpr_as_fun(ClosedJaxpr(self._program.jaxpr, self._data))(z, key)
-        return value.astype(z.dtype)
-
-    def tree_flatten(self):
-        return (self._data,), (self._program, self.share)
-
-    @classmethod
-    def tree_unflatten(cls, static, children):
-        minibatch = object.__new__(cls)
-        minibatch._program, minibatch.share = static
-        (minibatch._data,) = children
-        return minibatch
-
-
-@struct
-class Subsampled:
-    """A target seen through one minibatch."""
-
-    target: Target
-    key: Array
-
-    @property
-    def dim(self) -> int:
-        return self.target.dim
-
-    @property
-    def chunk(self) -> int:
-        return self.target.chunk
-
-    def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
-        assert self.target.minibatch is not None
-        return _or_no_mass(self.target.minibatch.log_density(z, self.key))
 
 
 @struct
@@ -240,7 +182,7 @@ class Warped:
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         z, log_det = self.warp.forward(u)
-        return _or_no_mass(self.target.log_density(z) + log_det)
+        return or_no_mass(self.target.log_density(z) + log_det)
 
     def log_density_of(self, draws: Float[Array, "draws dim"]) -> Float[Array, " draws"]:
         return map_chunked(self.log_density, draws, self.chunk)
@@ -292,17 +234,6 @@ def _or_none(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values) | (values == np.inf), -np.inf, values)
 
 
-def _or_no_mass(value: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(jnp.isnan(value) | (value == jnp.inf), -jnp.inf, value)
-
-
-class _Program:
-    """The traced log density. Hashed by identity: a target compiles once, however often it is fitted."""
-
-    def __init__(self, jaxpr: Any):
-        self.jaxpr = jaxpr
-
-
 @dataclasses.dataclass(frozen=True)
 class _StandardNormal:
     dim: int
@@ -323,51 +254,6 @@ def _flat(unravel: Any, log_density: Any, init: Any, constrain: Any) -> tuple[An
         raise TypeError(f"init must be a function from a PRNG key to parameters like `dim`, got {init!r}")
     to_own = unravel if constrain is None else lambda z: constrain(unravel(z))
     return lambda z: log_density(unravel(z)), None if init is None else lambda key: trees.ravel(init(key)), to_own
-
-
-@float64
-def _trace(log_density: Callable[..., Any], like: tuple[Any, ...]) -> tuple[_Program, list[Array]]:
-    try:
-        closed, shape = jax.make_jaxpr(log_density, return_shape=True)(*like)
-    except Exception as error:  # whatever the user's code raises, in their words
-        raise ValueError(
-            f"log_density raised {type(error).__name__} when called with an array of shape {like[0].shape}: "
-            f"{_first_line(error)}. Check `dim`, and that the function is written with jax.numpy."
-        ) from error
-    leaves = jax.tree.leaves(shape)
-    if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
-        found = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing"
-        raise ValueError(f"log_density must return one real number, got {found}; sum over the observations")
-    return _Program(closed.jaxpr), [jnp.asarray(value) for value in closed.consts]
-
-
-def _largest_intermediate(jaxpr: Any) -> int:
-    """Bytes of the largest array that the program, or one inside it (jit, scan, …), makes for one draw."""
-    arrays = [v.aval for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "size")]
-    return max([512, *(a.size * a.dtype.itemsize for a in arrays), *map(_largest_intermediate, _inside(jaxpr))])
-
-
-def _inside(jaxpr: Any) -> list[Any]:
-    """The programs inside a program."""
-    parts = [part for e in jaxpr.eqns for value in e.params.values() for part in jax.tree.leaves(value)]
-    return [getattr(part, "jaxpr", part) for part in parts if hasattr(getattr(part, "jaxpr", part), "eqns")]
-
-
-def _tile_rows(chunk: int, jaxpr: Any) -> int:
-    """Rows of the one compiled program that computes ln p and its gradient at many points."""
-    if _goes_row_by_row(jaxpr):
-        return MIN_TILE
-    rows = chunk * TILE_BYTES // CHUNK_BYTES
-    return int(min(MAX_TILE, max(MIN_TILE, 1 << max(rows, 1).bit_length() - 1)))
-
-
-def _goes_row_by_row(jaxpr: Any) -> bool:
-    return any(e.primitive.name in ROW_BY_ROW for e in jaxpr.eqns) or any(map(_goes_row_by_row, _inside(jaxpr)))
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else "no message"
 
 
 @counted_jit
@@ -403,7 +289,7 @@ def validate_start(target: Target, key: Array) -> None:
         values = np.asarray(_raw_densities(target, starts))
     except Exception as error:  # the user's code again, now with numbers (a callback into another language, say)
         raise ValueError(
-            f"log_density raised {type(error).__name__} at the starting points: {_first_line(error)}"
+            f"log_density raised {type(error).__name__} at the starting points: {first_line(error)}"
         ) from error
     if np.isnan(values).any():
         cause = "NaN"

@@ -27,9 +27,10 @@ from boostvi.integrations.numpyro_sites import (
     reject_nan_data,
     trace_of,
 )  # fmt: skip
+from boostvi.minibatch import Minibatch
 from boostvi.mixture import Mixture
 from boostvi.model import Draws
-from boostvi.target import Minibatch, Target
+from boostvi.target import Target
 
 
 @float64

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from boostvi.recipes import Recipe
 from boostvi.result import Result
+from boostvi.run import Run, check_target
 from boostvi.storage import archive
 from boostvi.storage.codec import encode, own_classes
 from boostvi.storage.loaded import LoadedResult, NoTarget
 from boostvi.storage.run import contents, evaluation_of, read
 from boostvi.summary import summary
 from boostvi.target import Target
-
-if TYPE_CHECKING:
-    from boostvi.fit import Run
 
 
 def save(result: Result, path: str | os.PathLike[str], evaluate: bool = True) -> None:
@@ -37,8 +35,6 @@ def load(path: str | os.PathLike[str], *, target: Target | None = None, classes:
         else works too, and it is checked to be the same one.
     classes: your own families, rules and other parts that the run used.
     """
-    from boostvi.fit import check_target
-
     if target is not None and not isinstance(target, Target):
         raise TypeError(f"target must be a boostvi.Target, got {type(target).__name__}")
     file = archive.file_of("path", path)

@@ -22,6 +22,7 @@ from boostvi.history import COLUMNS, History
 from boostvi.mixture import Mixture
 from boostvi.polynomials import is_triangular, n_monomials
 from boostvi.recipes import Recipe
+from boostvi.run import Run
 from boostvi.storage import archive
 from boostvi.storage.archive import StorageError, require
 from boostvi.storage.codec import as_count, as_float, decode, encode, known_classes, number
@@ -30,7 +31,6 @@ from boostvi.table import Table
 from boostvi.warp import Layer, Warp, identity
 
 if TYPE_CHECKING:
-    from boostvi.fit import Run
     from boostvi.result import Result
 
 FORMAT = "boostvi run"
@@ -147,8 +147,6 @@ def _check_format(manifest: dict[str, Any]) -> None:
 
 
 def _restored(manifest: dict[str, Any], arrays: dict[str, np.ndarray], classes: Mapping[str, type]) -> Run:
-    from boostvi.fit import Run
-
     names, about = manifest["names"], manifest["state"]
     require(type(names) is list and names and all(type(name) is str for name in names), "the names are missing")
     require(type(manifest["constrained"]) is bool, "`constrained` must be true or false")
