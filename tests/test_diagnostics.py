@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,6 @@ import boostvi as bv
 from boostvi import diagnostics
 from boostvi.families.base import to_raw
 from boostvi.next_component import FirstComponent, Proposal
-from boostvi.probes import Probes
 
 LOG_Z = -1234.5
 N = 20_000
@@ -123,68 +120,6 @@ def test_equal_ratios_need_no_smoothing():
     assert (khat, ess) == (-np.inf, 100.0)
 
 
-class TestJudge:
-    near = diagnostics.Evaluation(0.0, 0.1, 0.01, 0.1, 0.01, 0.001, 0)
-    far = diagnostics.Evaluation(0.0, 0.1, 0.5, 0.1, 0.5, 0.01, 0)
-    nothing = Probes(64, np.zeros(0), np.zeros((0, 2)), 0.01, 0.01, 1000)
-
-    def test_good(self):
-        verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, self.nothing)
-        assert verdict == "good"
-        assert "0.01" in reasons[0]
-        assert "64 climbs" in reasons[1]
-        assert "cannot be seen" in reasons[1]
-
-    @pytest.mark.parametrize(
-        ("evaluation", "khat", "share", "drift", "word"),
-        [
-            (far, 0.3, 0.9, 0.0, "0.1 nats"),
-            (near, 0.8, 0.95, 0.0, "tails are too thin"),
-            (near, 0.3, 0.4, 0.0, "effective"),
-            (near, 0.3, 0.9, 1.0, "chains"),
-        ],
-    )
-    def test_usable_says_what_is_short(self, evaluation, khat, share, drift, word):
-        probes = dataclasses.replace(self.nothing, drift=drift)
-        verdict, reasons = diagnostics.judge(evaluation, khat, share, probes)
-        assert verdict == "usable"
-        assert word in reasons[1]
-        assert len(reasons) == 3
-
-    def test_thin_tails_are_no_fault_where_wide_draws_have_seen_them(self):
-        seen = dataclasses.replace(self.near, wide_khat=0.2, mean_shift=0.02, sd_shift=0.03)
-        assert diagnostics.judge(seen, 0.8, 0.95, self.nothing)[0] == "good"
-
-    def test_moments_that_reweighting_moves_are_not_good(self):
-        moved = dataclasses.replace(self.near, sd_shift=0.3)
-        verdict, reasons = diagnostics.judge(moved, 0.3, 0.9, self.nothing)
-        assert verdict == "usable"
-        assert "30 %" in reasons[1]
-
-    def test_without_a_search_nothing_is_good(self):
-        verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, None)
-        assert verdict == "usable"
-        assert "no search" in reasons[-1]
-
-    def test_a_missed_mode_makes_it_unreliable(self):
-        found = dataclasses.replace(self.nothing, missed=np.array([0.25]), locations=np.zeros((1, 2)))
-        verdict, reasons = diagnostics.judge(self.near, 0.3, 0.9, found)
-        assert verdict == "unreliable"
-        assert "20 %" in reasons[0]
-        assert "resume" in reasons[0]
-
-    @pytest.mark.parametrize(
-        ("khat", "share", "nonfinite", "word"),
-        [(0.9, 0.4, 0, "Pareto"), (np.inf, 0.4, 0, "Pareto"), (0.3, 0.01, 0, "effective"), (0.3, 0.9, 7, "7")],
-    )
-    def test_unreliable_says_why(self, khat, share, nonfinite, word):
-        seen = diagnostics.Evaluation(0.0, 0.1, 0.1, 0.1, 0.1, 0.01, nonfinite)
-        verdict, reasons = diagnostics.judge(seen, khat, share, self.nothing)
-        assert verdict == "unreliable"
-        assert len(reasons) == 1
-        assert word in reasons[0]
-
-
 class TestShifts:
     """Between draws of N(0, 1) and the same draws weighted to N(m, s²)."""
 
@@ -203,9 +138,30 @@ class TestShifts:
         assert max(self.shifts(0.0, 1.0, 1000)) < 1e-12
         assert max(self.shifts(0.02, 1.02, 500)) < 0.02
 
-    def test_not_a_number_is_not_good(self):
-        seen = dataclasses.replace(TestJudge.near, mean_shift=np.nan)
-        assert diagnostics.judge(seen, 0.3, 0.9, TestJudge.nothing)[0] == "usable"
+
+class TestRoundedRatios:
+    """A mixture that is the target, but for the digits of a large ln p."""
+
+    @pytest.mark.parametrize("size", [1e6, 1e8, 1e12])
+    def test_what_is_left_is_rounding(self, size):
+        ratios = -size + 1e-16 * size * np.random.default_rng(0).integers(-3, 4, 5000)
+        weights, khat, ess = diagnostics.importance(ratios)
+        np.testing.assert_allclose(weights, 1 / 5000)
+        assert (khat, ess) == (-np.inf, 5000.0)
+
+    def test_steps_in_single_precision(self):
+        """Ratios of 20,000 with the digits of float32: the tail is a few steps, and the weights are all but equal."""
+        ratios = -2e4 + 1e-3 * np.random.default_rng(0).normal(size=5000)
+        weights, khat, ess = diagnostics.importance(ratios.astype(np.float32).astype(np.float64))
+        assert np.isfinite(weights).all()
+        assert ess > 4990
+        assert khat < 0.7
+
+    def test_a_tail_that_is_one_value(self):
+        ratios = np.where(np.arange(1000) < 500, 0.0, -np.random.default_rng(0).exponential(size=1000))
+        weights, khat, _ = diagnostics.importance(ratios)
+        np.testing.assert_allclose(weights, np.exp(ratios) / np.exp(ratios).sum())
+        assert khat == -np.inf
 
 
 def test_errors_know_of_one_more_large_weight():

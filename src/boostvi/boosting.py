@@ -136,14 +136,15 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
         gain = scalar(0.0)
         if proposal.shares is not None and parts.correction.moves_components:
             # 4 to 6: s_t = Σ_k (share_k/γ_t) s_k, several components of known mass, and with it γ_t = Σ_k share_k
-            mixture, info = _joined(mixture, proposal)
+            mixture, info = joined(mixture, proposal)
+            table = tables.empty(target.dim, mixture.capacity, table.n_draws)
         elif proposal.params is not None:
             state, redrawn = _with_room(state, target, 1 + len(proposal.others))
             slot, mixture, table = clock(
                 "subproblem", _insert_all, target, state.mixture, state.table, proposal, key_draws
             )
             evals += redrawn + table.n_draws * (1 + len(proposal.others))
-    elif parts.direction.lazy:
+    elif parts.direction.lazy and np.any(table.filled):
         slot = _best_active(state)
 
     if slot is not None:
@@ -156,6 +157,8 @@ def step(parts: Parts, target: Target, state: State, clock: Clock) -> tuple[Stat
     arrived = int(info.kind) != Kind.REFINE
     if is_new and arrived:
         gain = info.gap_new
+    elif is_new:
+        info = replace(info, gap_new=scalar(0.0))  # nothing that the search could find promises anything
 
     # and, beyond the paper, a correction of all weights, or of all components with them
     corrected = clock(
@@ -173,7 +176,7 @@ def nothing_new() -> Info:
     return Info(scalar(int(Kind.REFINE)), scalar(0.0), nan, nan, nan, nan, nan, none, none, none)
 
 
-def _joined(mixture: Mixture, proposal: Proposal) -> tuple[Mixture, Info]:
+def joined(mixture: Mixture, proposal: Proposal) -> tuple[Mixture, Info]:
     """A Frank-Wolfe step towards components whose shares of the mass are known."""
     shares, old = np.asarray(proposal.shares), linear_mixture.compact(mixture)
     stacked = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], new) for new in (proposal.params, *proposal.others)]
@@ -280,7 +283,8 @@ def _looks_for_one(parts: Parts, state: State) -> bool:
     t = int(state.t) + 1
     if parts.next_component.exhaustible and t & (t - 1) != 0 and not state.gain > 0:
         return False
-    return not parts.direction.lazy or _wants_component(parts.direction, state)
+    unknown = not np.any(state.table.filled)  # a refinement leaves no table that would say whether one is wanted
+    return not parts.direction.lazy or unknown or _wants_component(parts.direction, state)
 
 
 def _wants_component(rule: DirectionRule, state: State) -> bool:

@@ -20,14 +20,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtr, chdtrc, ndtri
 
-from boostvi import diagnostics
 from boostvi._jit import float64
 from boostvi._struct import check_count
 from boostvi.check import LEVEL, holm
 from boostvi.fit import fit
 from boostvi.result import Result
 from boostvi.simulation import Simulation
-from boostvi.target import Target, log_densities
+from boostvi.target import Target
 
 DRAWS = 1000
 """Draws of each fit among which the truth is ranked."""
@@ -286,12 +285,10 @@ def _shown(targets: Iterator[Target | None], n: int, progress: bool | None) -> I
 
 
 def _weighted_draws(result: Result, seed: int, importance: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Draws of the mixture, with weights or None. The mixture with its free slots has the same shapes in most fits."""
-    mixture = result.run.best
-    draws = mixture.sample(DRAWS, seed=seed)
-    if not importance:
-        return draws, None
-    return draws, diagnostics.importance(log_densities(result.target, draws) - mixture.log_prob(draws))[0]
+    """Draws, with weights or None. The mixture with its free slots has the same shapes in most fits."""
+    return (
+        result.weighted_draws(DRAWS, seed=seed)[:2] if importance else (result.run.best.sample(DRAWS, seed=seed), None)
+    )
 
 
 def _rank(

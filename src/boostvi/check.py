@@ -10,10 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr
 
-from boostvi import diagnostics
 from boostvi._struct import check_count
 from boostvi.reference import Chains, aligned
-from boostvi.target import log_densities
 from boostvi.two_sample import Draws, Measure, joint
 
 if TYPE_CHECKING:
@@ -211,8 +209,7 @@ def _draws(result: Result, n: int, seed: int, importance: bool) -> tuple[Any, bo
     """
     if not importance:
         return result.sample(n, seed=seed), False, float(n)
-    pool = result.mixture.sample(POOL * n, seed=seed)
-    weights, _, ess = diagnostics.importance(log_densities(result.target, pool) - result.mixture.log_prob(pool))
+    pool, weights, ess = result.weighted_draws(POOL * n, seed=seed)
     rng = np.random.default_rng(seed)
     resampled = rng.choice(len(pool), size=n, p=weights)
     accepted = np.flatnonzero(rng.uniform(size=len(pool)) * weights.max() < weights)

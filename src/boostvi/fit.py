@@ -24,10 +24,11 @@ from boostvi.directions.base import Kind
 from boostvi.families.base import Family
 from boostvi.history import History
 from boostvi.mixture import Mixture
+from boostvi.next_component.base import Proposal
 from boostvi.progress import Budget, Progress
 from boostvi.recipes import RECIPES, Recipe
 from boostvi.result import Result
-from boostvi.run import Run, check_target, evaluated
+from boostvi.run import Run, best_step, check_target, evaluated
 from boostvi.stopping import checked_limits, reason_to_stop
 from boostvi.storage import Checkpoint, load
 from boostvi.storage.codec import encode
@@ -89,7 +90,7 @@ def fit(
     kl_tol: stop when the estimated KL, plus twice its error, is below this many nats.
     gap_tol: stop when neither a new component nor reweighting promises more than this many nats.
     resume: the Result of an earlier fit of the same target, or its file; goes on exactly where it stopped, with the
-        same parts.
+        same parts. If the search behind its verdict found what it misses, it goes on with that.
     checkpoint: a file that is written after each step. If it is there already, the run in it goes on: a command that
         was killed is simply given again, and ends with the result that it would have had.
     progress: True or False; by default a live line if somebody watches, in a terminal or a notebook. True writes a line
@@ -126,6 +127,10 @@ def fit(
         allowed = {name: value for name, value in given.items() if name in RESUMABLE}
         plan, seed = dataclasses.replace(run.recipe, **allowed), run.seed
     found = None if store is None else store.found(plan)
+    finds = resume.finds if isinstance(resume, Result) and found is None else None
+    has_more = finds is not None
+    if finds is not None and run is not None:
+        run = _with(finds, run)
     if found is not None:
         run = _furthest(found, run, plan, seed, target, f"checkpoint={os.fspath(checkpoint)!r}")  # type: ignore[arg-type]
     if run is None:
@@ -150,8 +155,8 @@ def fit(
             else:
                 _tell_resumed(run, callbacks)
             interrupts.check()
-            while status is None and (status := reason_to_stop(run, limits, elapsed())) is None:
-                run = _advance(run, target, elapsed, deadline)
+            while status is None and (status := reason_to_stop(run, limits, elapsed(), has_more)) is None:
+                run, has_more = _advance(run, target, elapsed, deadline), False
                 status = _after_step(run, line, store, callbacks)
                 interrupts.check()
     except KeyboardInterrupt:
@@ -224,7 +229,7 @@ def _recorded(run: Run, target: Target, state: State, info: Info, extra: int, cl
         **{f"seconds_{phase}": seconds for phase, seconds in clock.seconds.items()},
         seconds_evaluation=seconds_evaluation,
     )
-    best = mixture if t == 0 or fresh.elbo > run.history["elbo"].max() else run.best
+    best = mixture if best_step(history) == len(history.rows) - 1 else run.best
     return dataclasses.replace(run, state=state, history=history, best=best, evals=evals, seconds=elapsed())
 
 
@@ -278,6 +283,14 @@ def _checked_resume(resume: Any, target: Target, given: dict[str, Any]) -> Run:
         )
     check_target("resume=", run, target)
     return run
+
+
+@float64
+def _with(finds: Proposal, run: Run) -> Run:
+    """The run, about to go on from its best mixture with components that a search found beside it."""
+    mixture, _ = boosting.joined(run.best, finds)
+    table = tables.empty(mixture.dim, mixture.capacity, run.state.table.n_draws)
+    return dataclasses.replace(run, state=replace(run.state, mixture=mixture, table=table, gain=finds.gap))
 
 
 def _furthest(found: Run, resumed: Run | None, plan: Recipe, seed: int, target: Target, argument: str) -> Run:

@@ -45,6 +45,24 @@ def join(*several: Params) -> Params:
     return {name: np.concatenate([np.asarray(p[name]) for p in several]) for name in several[0]}
 
 
+def kl_between(params: Params) -> Float[np.ndarray, "n n"]:
+    """KL(j‖i) of the Normals with these scale matrices, [j, i]."""
+    dim = params["loc"].shape[1]
+    volume, columns = np.asarray(params["log_volume"]), []
+    for i, inverse in enumerate(np.asarray(params["inverse"])):
+        trace = np.sum((inverse @ np.asarray(params["factor"])) ** 2, axis=(1, 2))
+        columns.append(0.5 * (trace - dim) + volume[i] - volume)
+    return np.stack(columns, axis=1) + 0.5 * distances(params) ** 2
+
+
+def distances(params: Params) -> Float[np.ndarray, "n n"]:
+    """Distance of centre j from centre i in the units of component i, [j, i]."""
+    loc = np.asarray(params["loc"])
+    with np.errstate(over="ignore"):  # of a component far away, or very narrow: just far
+        columns = [np.linalg.norm((loc - loc[i]) @ inverse.T, axis=1) for i, inverse in enumerate(params["inverse"])]
+    return np.stack(columns, axis=1)
+
+
 def draws_of_each(
     family: LinearFamily, params: Params, n: int, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "components n dim"], Float[np.ndarray, "components n dim"]]:

@@ -75,7 +75,8 @@ class Recipe:
         natural = isinstance(family, LinearFamily) and not minibatch
         chosen = self._natural() if natural else self._gradients()
         given = {name: getattr(self, name) for name in ("first", "next_component", "correction")}
-        chosen |= {name: value for name, value in given.items() if value is not None}
+        # A name that is chosen anyway means the part as this recipe sets it up.
+        chosen |= {name: part for name, part in given.items() if part is not None and part != chosen[name].name}
         return Parts(
             first=look_up("first", chosen["first"], FIRST_COMPONENTS, FirstComponent),
             next_component=look_up("next_component", chosen["next_component"], NEXT_COMPONENTS, NextComponent),

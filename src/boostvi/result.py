@@ -11,17 +11,21 @@ import jax
 import numpy as np
 
 from boostvi import diagnostics
-from boostvi._jit import counted_jit, float64
+from boostvi._jit import counted_jit, float64, host_generator
 from boostvi._struct import replace
 from boostvi.diagnostics import Evaluation
+from boostvi.families.linear import LinearFamily
 from boostvi.history import History
 from boostvi.integrations.arviz import to_arviz
 from boostvi.mixture import Mixture
 from boostvi.modes import Mode, clusters
-from boostvi.probes import Probes, probe
-from boostvi.run import Run
+from boostvi.next_component.base import Proposal
+from boostvi.probes import HINTS, Probes, probe
+from boostvi.run import Run, best_step
 from boostvi.summary import summary
 from boostvi.target import Target, log_densities, starting_points
+from boostvi.verdict import judge, runaway
+from boostvi.wide import Wide, log_weights, wide_draws
 
 if TYPE_CHECKING:
     from boostvi.check import Check
@@ -61,7 +65,7 @@ class Result:
     @property
     def best_step(self) -> int:
         """The step whose mixture this is."""
-        return int(np.argmax(self.history["elbo"]))
+        return best_step(self.history)
 
     @property
     def evals(self) -> int:
@@ -89,11 +93,16 @@ class Result:
     @cached_property
     @float64
     def evaluation(self) -> Evaluation:
-        draws, log_target, log_q = self._inner
-        rng = np.random.default_rng(self.run.seed)
-        wide = diagnostics.wide_draws(partial(log_densities, self._space), self.run.best, draws, rng, JUDGING_DRAWS)
+        _, log_target, log_q = self._inner
         has_moments = self.run.best.family.has_variance
-        return diagnostics.evaluate(log_target, log_q, wide, self._fresh[0] if has_moments else None, tail=True)
+        return diagnostics.evaluate(log_target, log_q, self._wide, self._fresh[0] if has_moments else None, tail=True)
+
+    @cached_property
+    @float64
+    def _wide(self) -> Wide | None:
+        """As many draws of something wider than the mixture."""
+        rng = host_generator(diagnostics.key_for(self.run.seed, "wide", self.best_step))
+        return wide_draws(partial(log_densities, self._space), self.run.best, self._inner[0], rng, JUDGING_DRAWS)
 
     @cached_property
     def _importance(self) -> tuple[np.ndarray, float, float]:
@@ -143,24 +152,41 @@ class Result:
     @cached_property
     def _judgement(self) -> tuple[str, tuple[str, ...]]:
         probes = self.probes if np.isfinite(self.elbo) else None
-        verdict, reasons = diagnostics.judge(self.evaluation, self.khat, self.ess / JUDGING_DRAWS, probes)
-        if verdict != "unreliable":
+        verdict, reasons = judge(self.evaluation, self.khat, self.ess / JUDGING_DRAWS, probes)
+        if verdict == "good":
             return verdict, reasons
         starts = starting_points(self.target, diagnostics.key_for(self.run.seed, "start", 0))
-        improper = diagnostics.runaway(self._fresh[0], starts, self.target.names)
-        return verdict, reasons if improper is None else (*reasons, improper)
+        improper = runaway(self._fresh[0], starts, self.target.names)
+        return (verdict, reasons) if improper is None else ("unreliable", (*reasons, improper))
 
     @cached_property
     def probes(self) -> Probes | None:
         """Searches for what the mixture misses, made when first asked for; None for families that have none."""
-        return probe(self._space, self.run.best, diagnostics.key_for(self.run.seed, "probe", self.best_step))
+        key = diagnostics.key_for(self.run.seed, "probe", self.best_step)
+        return probe(self._space, self.run.best, key, hints=self._highest())
+
+    @property
+    def finds(self) -> Proposal | None:
+        """Components that the mixture misses, if the search behind the verdict, as far as it was made, found any: a fit
+        that goes on from here begins with them."""
+        probes = vars(self).get("probes")
+        return None if probes is None or not probes.found.elbos.size else probes.found.proposal
+
+    def _highest(self) -> np.ndarray | None:
+        """Of the wide draws those with the highest ln p − ln q, where the components live."""
+        if self._wide is None:
+            return None
+        with np.errstate(invalid="ignore"):
+            excess = self._wide.log_target - self._wide.log_q
+        order = np.argsort(-np.where(np.isnan(excess), -np.inf, excess))[:HINTS]
+        return self._wide.inner[order]
 
     @float64
     def sample(self, n: int, *, seed: int = 0, importance: bool = False) -> Any:
         """n draws in the model's own space: what `target.constrain` makes of them, stacked; else an array (n, dim).
 
-        importance: resample 10·n draws of the mixture by Pareto-smoothed weights p/q. Their error falls where the
-        mixture is off, and k̂ says whether that can be trusted.
+        importance: resample 10·n draws, half of the mixture and half of something wider, by Pareto-smoothed weights
+        (`weighted_draws`). They are right also where the mixture is off, if the verdict is not "unreliable".
         """
         return self.in_own_space(self.unconstrained_draws(n, seed=seed, importance=importance))
 
@@ -169,10 +195,22 @@ class Result:
         """What `sample` gives, on R^d."""
         if not importance:
             return self.mixture.sample(n, seed=seed)
-        inner = replace(self.mixture, warp=None)
-        draws = inner.sample(max(IMPORTANCE_FACTOR * n, LEAST_POOL), seed=seed)
-        weights, _, _ = diagnostics.importance(log_densities(self._space, draws) - inner.log_prob(draws))
-        return self.mixture.warped(draws[np.random.default_rng(seed).choice(draws.shape[0], size=n, p=weights)])
+        draws, weights, _ = self.weighted_draws(max(IMPORTANCE_FACTOR * n, LEAST_POOL), seed=seed)
+        return draws[np.random.default_rng([seed, 1]).choice(draws.shape[0], size=n, p=weights)]
+
+    @float64
+    def weighted_draws(self, n: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray, float]:
+        """n draws on R^d, half of the mixture and half of something wider, with Pareto-smoothed weights that make them
+        stand for the posterior (they sum to 1); and how many independent draws they are worth. (All are of the mixture
+        if its family has no full-rank factor.)"""
+        rng, inner = np.random.default_rng(seed), replace(self.mixture, warp=None)
+        log_density = partial(log_densities, self._space)
+        is_linear = isinstance(inner.family, LinearFamily)
+        own = inner.sample(-(-n // 2) if is_linear else n, seed=seed)
+        wide = wide_draws(log_density, inner, own, rng, n // 2)
+        draws = own if wide is None else np.concatenate([own, wide.draws])
+        weights, _, ess = diagnostics.importance(log_weights(log_density(own), inner.log_prob(own), wide)[0])
+        return self.mixture.warped(draws), weights, ess
 
     @float64
     def in_own_space(self, draws: np.ndarray) -> Any:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from boostvi import diagnostics
-from boostvi._jit import float64
+from boostvi._jit import float64, host_generator
 from boostvi.boosting import Parts, State
 from boostvi.history import History
 from boostvi.mixture import Mixture
 from boostvi.recipes import Recipe
 from boostvi.target import Target, log_densities
+from boostvi.wide import wide_draws
 
 PROBE_TOLERANCE = 1e-6
 """Relative disagreement of ln p at stored draws beyond which a resumed run's target is another one."""
@@ -33,12 +34,17 @@ class Run:
     seconds: float
 
 
+def best_step(history: History) -> int:
+    """The step with the highest ELBO; of several without one (−inf), the one that sees most of the evidence."""
+    return max(range(len(history.rows)), key=lambda i: (history.rows[i]["elbo"], history.rows[i]["log_evidence"]))
+
+
 def evaluated(run: Run, target: Target, mixture: Mixture, t: int) -> tuple[diagnostics.Evaluation, int]:
     """The mixture after step t, judged by fresh draws of it, and wide ones for log Ẑ; and how many these were."""
     key, space = diagnostics.key_for(run.seed, "step", t), target.through(mixture.warp)
-    n, rng = run.recipe.draws_behind_elbo(space), np.random.default_rng([run.seed, t])
+    n, rng = run.recipe.draws_behind_elbo(space), host_generator(diagnostics.key_for(run.seed, "step wide", t))
     draws, log_target, log_q = diagnostics.fresh_log_densities(space, mixture, key, n)
-    wide = diagnostics.wide_draws(functools.partial(log_densities, space), mixture, draws, rng, -(-n // 2))
+    wide = wide_draws(functools.partial(log_densities, space), mixture, draws, rng, -(-n // 2))
     return diagnostics.evaluate(log_target, log_q, wide), n + (0 if wide is None else -(-n // 2))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from boostvi import diagnostics
 from boostvi.directions.base import Kind
 from boostvi.history import History
 from boostvi.run import Run
+from boostvi.verdict import GOOD_KL
 
 MIN_GAIN = 0.005
 """Nats; a smaller rise of the ELBO over `patience` steps does not count as improvement."""
@@ -42,18 +42,12 @@ def checked_limits(
     return Limits(max_seconds, max_evals, gap_tol)
 
 
-def reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
+def reason_to_stop(run: Run, limits: Limits, seconds: float, has_more: bool = False) -> str | None:
+    """The status of a run that is to end here, or None. has_more: it is known that there is more to be gained, so that
+    only a limit can end it."""
     row, recipe = run.history.rows[-1], run.recipe
-    if (
-        recipe.min_steps <= row["step"]
-        and (run.parts.next_component.exhaustible is False or row["kind"] == Kind.REFINE.label)
-        and recipe.kl_tol is not None
-        and row["kl_estimate"] + 2.0 * row["kl_se"] < recipe.kl_tol
-        and _polished(run)
-    ):
-        return "converged"
-    if limits.gap_tol is not None and max(row["gap_new"], row["gap_active"]) < limits.gap_tol:
-        return "converged"
+    if not has_more and (reason := _nothing_to_gain(run, limits)) is not None:
+        return reason
     if row["step"] >= recipe.max_steps:
         return "max-steps"
     refined = not run.parts.next_component.exhaustible or _stalled(run.history, 1)  # else the components may still move
@@ -63,14 +57,28 @@ def reason_to_stop(run: Run, limits: Limits, seconds: float) -> str | None:
         return "max-seconds"  # the next search would end after it
     if limits.max_evals is not None and run.evals >= limits.max_evals:
         return "max-evals"
-    if recipe.patience is not None and _stalled(run.history, recipe.patience, _is_close(row)):
+    if not has_more and recipe.patience is not None and _stalled(run.history, recipe.patience, _is_close(row)):
         return "no-improvement"
     return None
 
 
+def _nothing_to_gain(run: Run, limits: Limits) -> str | None:
+    row, recipe = run.history.rows[-1], run.recipe
+    if (
+        recipe.min_steps <= row["step"]
+        and (run.parts.next_component.exhaustible is False or row["kind"] == Kind.REFINE.label)
+        and recipe.kl_tol is not None
+        and row["kl_estimate"] + 2.0 * row["kl_se"] < recipe.kl_tol
+        and _polished(run)
+    ):
+        return "converged"
+    gaps = [gap for gap in (row["gap_new"], row["gap_active"]) if not math.isnan(gap)]
+    return "converged" if limits.gap_tol is not None and gaps and max(gaps) < limits.gap_tol else None
+
+
 def _is_close(row: dict[str, Any]) -> bool:
     """Whether the KL is small enough for "good": then it is not worth while to be patient."""
-    return row["kl_estimate"] + 2.0 * row["kl_se"] < diagnostics.GOOD_KL
+    return row["kl_estimate"] + 2.0 * row["kl_se"] < GOOD_KL
 
 
 def _polished(run: Run) -> bool:

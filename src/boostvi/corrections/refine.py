@@ -16,10 +16,10 @@ from boostvi.corrections.base import Corrected, Correction
 from boostvi.corrections.straighten import straighten
 from boostvi.corrections.weights import FullyCorrective
 from boostvi.families.linear import FullRankNormal, LinearFamily, scaled
-from boostvi.linear_mixture import join, take
+from boostvi.linear_mixture import join, kl_between, take
 from boostvi.mixture import Mixture
 from boostvi.natural_gradient import Round
-from boostvi.next_component.local import CountedTarget, isotropic, kl_between
+from boostvi.next_component.local import CountedTarget, isotropic
 from boostvi.table import Table
 
 OutOfTime = Callable[[], bool]

@@ -85,7 +85,7 @@ class LaplaceApproximation(FirstComponent):
         start = jax.tree.map(lambda leaf: leaf[None], params)
         better = search(objective, start, self.polish, self.selection_draws, key_polish)
         both = jax.tree.map(lambda a, b: jnp.stack([a, b]), params, better.params)
-        params, value = _best(objective, both, key_select, self.selection_draws)
+        params, value = _best(objective, both, jax.random.fold_in(key_polish, 1), self.selection_draws)
         evals = evals + better.evals + 2 * self.selection_draws
         return Proposal(params, value, evals, better.nonfinite)
 

@@ -12,8 +12,9 @@ from boostvi import diagnostics, natural_gradient
 from boostvi import mixture as mixtures
 from boostvi.families.base import Params
 from boostvi.families.linear import LinearFamily
-from boostvi.linear_mixture import draws_of_each, join, log_own, take
+from boostvi.linear_mixture import distances, draws_of_each, join, kl_between, log_own, take
 from boostvi.target import Target, values_and_gradients
+from boostvi.wide import wide_draws
 
 SCALES = (-1.0, 1.5)
 """log10 of the spread of dispersed starts: nothing is known of the posterior's size yet."""
@@ -201,7 +202,7 @@ def visible_kl(model: CountedTarget, family: LinearFamily, one: Params, rng: np.
     n = max(RATIO_DRAWS, draws_per_component(one["loc"].shape[1]))
     z, log_target, log_q = (of[0] for of in draws_of(model, family, one, rng, n))
     alone = mixtures.of(family, one, np.ones(1))
-    wide = diagnostics.wide_draws(lambda points: model(points)[0], alone, z, rng, n)
+    wide = wide_draws(lambda points: model(points)[0], alone, z, rng, n)
     return diagnostics.evaluate(log_target, log_q, wide).kl_estimate
 
 
@@ -279,7 +280,7 @@ def _rising(elbos: Float[np.ndarray, "rounds n"]) -> Bool[np.ndarray, " n"]:
 
 def distinct(params: Params, score: Float[np.ndarray, " n"]) -> np.ndarray:
     """Indices, best score first, of components that are not near-duplicates of a better one."""
-    kl, distance = kl_between(params), _distances(params)
+    kl, distance = kl_between(params), distances(params)
     dim = params["loc"].shape[1]
     near = np.maximum(distance, distance.T) < SAME_PLACE * np.sqrt(dim)
     same = near | (kl < SAME_SHAPE * max(1.0, dim / 10))
@@ -288,21 +289,3 @@ def distinct(params: Params, score: Float[np.ndarray, " n"]) -> np.ndarray:
         if np.isfinite(score[j]) and not same[j, kept].any():
             kept.append(int(j))
     return np.array(kept, dtype=int)
-
-
-def kl_between(params: Params) -> Float[np.ndarray, "n n"]:
-    """KL(j‖i) of the Normals with these scale matrices, [j, i]."""
-    dim = params["loc"].shape[1]
-    volume, columns = np.asarray(params["log_volume"]), []
-    for i, inverse in enumerate(np.asarray(params["inverse"])):
-        trace = np.sum((inverse @ np.asarray(params["factor"])) ** 2, axis=(1, 2))
-        columns.append(0.5 * (trace - dim) + volume[i] - volume)
-    return np.stack(columns, axis=1) + 0.5 * _distances(params) ** 2
-
-
-def _distances(params: Params) -> Float[np.ndarray, "n n"]:
-    """Distance of centre j from centre i in the units of component i, [j, i]."""
-    loc = np.asarray(params["loc"])
-    with np.errstate(over="ignore"):  # of a component far away, or very narrow: just far
-        columns = [np.linalg.norm((loc - loc[i]) @ inverse.T, axis=1) for i, inverse in enumerate(params["inverse"])]
-    return np.stack(columns, axis=1)

@@ -90,6 +90,11 @@ class Race(FirstComponent):
         params, elbos = fitted.params, fitted.elbos
         kept = fitted.distinct
         kept = kept[elbos[kept] > elbos.max() - KEPT_WITHIN]
+        if np.isneginf(elbos).all():
+            raise ValueError(
+                "log_density is −inf at most points around its maxima, as at a hard boundary: transform the parameters "
+                "to all of R^d (the logarithm of a positive one, the logit of one between 0 and 1)"
+            )
         if not kept.size:  # the highest ELBO is infinite, or so high that nothing differs from it
             raise ValueError(
                 "no first component has a finite ELBO: log_density grows without bound, as an improper posterior's "

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boostvi.diagnostics import KHAT_LIMIT
 from boostvi.plots.style import BLACK, BLUE, GREY, VERMILLION, caption, log_numbers, panels
 from boostvi.result import Result
+from boostvi.verdict import KHAT_LIMIT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
