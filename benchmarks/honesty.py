@@ -4,11 +4,12 @@
     python benchmarks/honesty.py --table            # the tables of what was measured before
 
 Every target of `targets.py` is fitted with several seeds, with the budget of the comparison and with one far too
-small. Every run is recorded when it has ended; a benchmark that was stopped goes on where it was. A "good" is false
-when the true gap to log Z, from 100,000 draws that nothing else saw, is above 0.1 nats, or when a known mode has less
-than a tenth of its mass. Planted traps are added: mixtures that are exact but for the modes that were taken away, and
-a straightened fit of one of two modes, judged as if they had been fitted. The KL estimate is checked against the true
-gap where k̂ < 0.7 and no mode is missing: it should lie within two standard errors for nine of ten.
+small; those of `deceptive.py`, which were made to be missed, once with each seed. Every run is recorded when it has
+ended; a benchmark that was stopped goes on where it was. A "good" is false when the true gap to log Z, from 100,000
+draws that nothing else saw, is above 0.1 nats, or when a known mode has less than a tenth of its mass. Planted traps
+are added: mixtures that are exact but for the modes that were taken away, and a straightened fit of one of two modes,
+judged as if they had been fitted. The KL estimate is checked against the true gap where k̂ < 0.7 and no mode is
+missing: it should lie within two standard errors for nine of ten.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from _data import machine, markdown, record, records
+from deceptive import DECEPTIVE
 from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from scipy.stats import beta
@@ -42,7 +44,7 @@ FALSE_GAP = 0.1
 ACCURATE_GAP = 0.05
 LEAST_SHARE = 0.1
 """A mode counts as found when the mixture gives it this share of its mass."""
-LOG_Z_ERROR = {"cancer": 0.01, "seeds": 0.003, "ionosphere": 0.003, "chemreact": 0.0005, "robot": 0.005}
+LOG_Z_ERROR = {"cancer": 0.01, "seeds": 0.0003, "ionosphere": 0.0005, "chemreact": 0.0002, "robot": 0.005}
 """Uncertainty of the log Z that is known only from long runs; 0 for the others."""
 
 
@@ -61,6 +63,7 @@ def judged(problem: Problem, result: bv.Result) -> dict[str, Any]:
         "gap": float(gap),
         "gap_se": se,
         "missing_modes": missing,
+        "missed_share": result.probes.missed_share if np.isfinite(result.elbo) and result.probes is not None else None,
         "false_good": bool(verdict == "good" and (gap > FALSE_GAP + 2.0 * se or missing)),
         "kl": result.kl_estimate,
         "kl_se": result.kl_se,
@@ -82,7 +85,7 @@ def missing_modes(problem: Problem, draws: np.ndarray) -> int:
 
 
 def fitted(name: str, seed: int, budget: float) -> dict[str, Any]:
-    problem = get(name)
+    problem = DECEPTIVE[name]() if name in DECEPTIVE else get(name)
     target = bv.Target(problem.log_density, problem.dim)
     begin = time.perf_counter()
     result = bv.fit(target, seed=seed, max_seconds=budget * problem.budget, progress=False)
@@ -176,18 +179,18 @@ def report(rows: list[dict[str, Any]]) -> str:
                     "runs": len(some),
                     "median gap": f"{np.median([row['gap'] for row in some]):.4f}",
                     "median KL estimate": f"{np.median([row['kl'] for row in some]):.4f}",
-                    "KL within 2 se": _within(some),
+                    "KL within 2 se": "–" if target in (*TRAPS, *DECEPTIVE) else _within(some),
                     **{word: verdicts.count(word) for word in ("good", "usable", "unreliable")},
                     "false good": sum(row["false_good"] for row in some),
                 }
             )
     lines += [markdown(list(table[0]), [[str(cell) for cell in row.values()] for row in table]), ""]
-    goods = [row for row in rows if row["verdict"] == "good"]
-    false = sum(row["false_good"] for row in rows)
-    low, high = interval(false, max(len(goods), 1))
-    lines.append(f'false "good": {false} of {len(goods)} (95 % interval {100 * low:.1f} to {100 * high:.1f} %)')
-    low, high = interval(false, len(rows))
-    lines.append(f"of all {len(rows)} runs: {100 * false / len(rows):.1f} % ({100 * low:.1f} to {100 * high:.1f} %)")
+    groups = {
+        "the listed targets": [row for row in rows if row["target"] not in (*TRAPS, *DECEPTIVE)],
+        "the deceptive ones": [row for row in rows if row["target"] in DECEPTIVE],
+        "planted traps": [row for row in rows if row["target"] in TRAPS],
+    }
+    lines += [false_rate(name, of) for name, of in groups.items() if of]
     accurate = [row for row in rows if row["gap"] <= ACCURATE_GAP and not row["missing_modes"]]
     called = sum(row["verdict"] == "good" for row in accurate)
     lines.append(
@@ -195,6 +198,15 @@ def report(rows: list[dict[str, Any]]) -> str:
         f"({100 * called / max(len(accurate), 1):.0f} %)"
     )
     return "\n".join(lines)
+
+
+def false_rate(name: str, rows: list[dict[str, Any]]) -> str:
+    goods, false = sum(row["verdict"] == "good" for row in rows), sum(row["false_good"] for row in rows)
+    low, high = interval(false, len(rows))
+    return (
+        f'false "good" on {name}: {false} of {goods}; of all {len(rows)} runs {100 * false / len(rows):.1f} % '
+        f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+    )
 
 
 def _within(rows: list[dict[str, Any]]) -> str:
@@ -214,7 +226,7 @@ def planned(arguments: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Cal
     """What identifies each run, and how it is made. Seeds outermost: a part of it all is worth something."""
     for seed in range(arguments.seeds):
         for name in arguments.targets:
-            for budget in arguments.budgets:
+            for budget in arguments.budgets if name not in DECEPTIVE else [1.0]:
                 yield {"target": name, "budget": budget, "seed": seed}, partial(fitted, name, seed, budget)
         for name, planted in TRAPS.items() if arguments.traps else ():
             yield {"target": name, "budget": 1.0, "seed": seed}, partial(planted, seed)
@@ -222,7 +234,8 @@ def planned(arguments: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Cal
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--targets", type=lambda text: text.split(","), default=available(LISTED))
+    known = [*available(LISTED), *DECEPTIVE]
+    parser.add_argument("--targets", type=lambda text: text.split(","), default=known, help="comma-separated; all")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--budgets", type=lambda text: list(map(float, text.split(","))), default=[1.0, 0.2])
     parser.add_argument("--no-traps", dest="traps", action="store_false", help="leave the planted traps out")

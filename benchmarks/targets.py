@@ -1,7 +1,8 @@
 """Public targets with a known log evidence: what the comparison and the honesty benchmark run on.
 
-All are normalised or have a log Z known to the digits given. Targets that need data files say so and are left out
-where the files are missing.
+All are normalised or have a log Z known to the digits given (of seeds, ionosphere and chemreact by `log_z.py`; they
+are within the errors of the published −73.409 ± 0.003, −111.610 ± 0.003 and −2022.250). Targets that need data files
+say so and are left out where the files are missing.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def seeds() -> Problem:
         prior = prior_tau + jnp.sum(norm.logpdf(a, 0.0, 10.0)) + jnp.sum(norm.logpdf(b, 0.0, jnp.exp(-0.5 * log_tau)))
         return prior + jnp.sum(coefficient + r * logits - n * jnp.logaddexp(0.0, logits))
 
-    return Problem("seeds", 26, log_density, -73.409, 20, 0.02)
+    return Problem("seeds", 26, log_density, -73.4063, 20, 0.02)
 
 
 def ionosphere() -> Problem:
@@ -177,13 +178,13 @@ def ionosphere() -> Problem:
     sd = X.std(0)
     X = np.where(sd > 0, (X - X.mean(0)) / np.where(sd > 0, sd, 1.0), 0.0)
     X = np.column_stack([np.ones(len(X)), X])
-    return Problem("ionosphere", X.shape[1], _logistic(X, y, 1.0), -111.610, 30, 0.05)
+    return Problem("ionosphere", X.shape[1], _logistic(X, y, 1.0), -111.6106, 30, 0.05)
 
 
 def chemreact() -> Problem:
     with np.load(DATA / "chem10.npz") as file:
         X, y = file["X"], file["y"]
-    return Problem("chemreact", 100, _logistic(X, y, 1.0), -2022.250, 30, 0.01)
+    return Problem("chemreact", 100, _logistic(X, y, 1.0), -2022.2505, 30, 0.01)
 
 
 def gaussian100() -> Problem:

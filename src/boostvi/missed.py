@@ -65,10 +65,10 @@ class _Points:
 
     def beyond(self) -> float:
         """Mass that the mixture does not cover."""
-        return float(_masses(self.log_weights, self.above > UNCOVERED).sum())
+        return _without_largest(_masses(self.log_weights, self.above > UNCOVERED))
 
     def beyond_pool(self) -> float:
-        return float(_masses(self.log_weights, self.above_pool > POOL_UNCOVERED).sum())
+        return _without_largest(_masses(self.log_weights, self.above_pool > POOL_UNCOVERED))
 
     def apart(self) -> tuple[float, float]:
         """Mass of regions apart, and how many points carry it."""
@@ -81,6 +81,11 @@ class _Points:
 def _masses(log_weights: np.ndarray, where: np.ndarray) -> np.ndarray:
     """What each point adds to the mass."""
     return np.where(where, np.exp(log_weights), 0.0) / len(log_weights)
+
+
+def _without_largest(masses: np.ndarray) -> float:
+    """Their sum, without one point that may have most of it by chance."""
+    return float(masses.sum() - masses.max()) if np.isfinite(masses).all() else np.inf
 
 
 def weigh(

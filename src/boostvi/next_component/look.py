@@ -32,10 +32,10 @@ from boostvi.next_component.local import (
     stored,
     wide_points,
 )
-from boostvi.target import Target, from_own, starting_points, to_own
+from boostvi.target import Target, from_own, starting_points, to_own, values_and_gradients
 from boostvi.wide import widened
 
-SCREENED, CHEAP_SCREENED = 8, 128
+SCREENED, CHEAP_SCREENED = 8, 256
 """Points evaluated per climb; more of them where an evaluation costs next to nothing: a needle is seldom hit."""
 FLOOR = 10.0
 INFLATIONS = (1.0, 2.0)
@@ -186,10 +186,12 @@ class _Seen:
         value at a draw of q: far out in the tails a large ratio p/q means nothing."""
         values, gradients = self.model(points)
         log_q = linear_mixture.log_prob(self.mixture, points)
-        climbable = np.isfinite(gradients).all(axis=1)
+        usable = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
         with np.errstate(invalid="ignore"):
-            self.no_gradient += int(np.sum(np.isfinite(values) & ~climbable & (values - log_q > self.level.covered)))
-        usable = np.isfinite(values) & climbable
+            stuck = np.isfinite(values) & ~usable & (values - log_q > self.level.covered)
+        if stuck.any():  # unless it is a warp that has no slope so far out
+            own = values_and_gradients(self.model.target.original, to_own(self.model.target, points[stuck]))[1]
+            self.no_gradient += int(np.sum(~np.isfinite(own).all(axis=1)))
         log_q = np.maximum(log_q, self.level.least_log_q - floor)
         return np.where(usable, np.where(usable, values, 0.0) - log_q, -np.inf)
 
