@@ -325,7 +325,9 @@ def pretend(monkeypatch):
     def install(what):
         def fake(target, *, seed, progress, **options):
             status = what(next(calls)) or "max-steps"
-            return SimpleNamespace(status=status, verdict="usable", run=SimpleNamespace(best=mixture), target=target)
+            result = bv.Result(target, SimpleNamespace(best=mixture), status)
+            vars(result)["_judgement"] = ("usable", ())
+            return result
 
         monkeypatch.setattr(module, "fit", fake)
 

@@ -23,6 +23,8 @@ from boostvi.target import Target
 
 START_FACTOR = 8
 """Starting points evaluated per start that is used, so that the ones used have a finite log density."""
+POLISH_FACTOR = 4
+"""Times as many draws decide whether polishing was worth it: the two differ little."""
 MIN_CURVATURE = 1e-8
 """Smallest |eigenvalue| of the Hessian at the mode, relative to the largest: a flat direction gets a finite spread."""
 
@@ -85,8 +87,9 @@ class LaplaceApproximation(FirstComponent):
         start = jax.tree.map(lambda leaf: leaf[None], params)
         better = search(objective, start, self.polish, self.selection_draws, key_polish)
         both = jax.tree.map(lambda a, b: jnp.stack([a, b]), params, better.params)
-        params, value = _best(objective, both, jax.random.fold_in(key_polish, 1), self.selection_draws)
-        evals = evals + better.evals + 2 * self.selection_draws
+        draws = POLISH_FACTOR * self.selection_draws
+        params, value = _best(objective, both, jax.random.fold_in(key_polish, 1), draws)
+        evals = evals + better.evals + 2 * draws
         return Proposal(params, value, evals, better.nonfinite)
 
 

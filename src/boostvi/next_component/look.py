@@ -141,8 +141,11 @@ def look(
 
     ends = tempered(model, mixture, n // TEMPERED, rng)
     wide, log_wide, _ = linear_mixture.draw(widened(mixture), rng, WIDE_DRAWS)
-    outside = seen.mass(wide, log_wide)
-    beyond = seen.uncovered(np.concatenate([ends, wide] if hints is None else [ends, wide, hints]))
+    excess = seen.excess(wide)
+    outside = seen.mass(wide, excess, log_wide)
+    beyond = seen.uncovered(wide, excess)
+    if hints is not None:
+        beyond = np.concatenate([seen.uncovered(hints, seen.excess(hints)), beyond])
     candidates = _candidates(target, mixture, (CHEAP_SCREENED if target.is_cheap else SCREENED) * n, rng, key)
     starts = _starts(seen, candidates, n - len(ends), rng)
 
@@ -166,7 +169,8 @@ def look(
     log_q = linear_mixture.log_prob(mixture, points[missed])
     missed[missed] &= values[missed] - log_q > level.covered
     modes = modes_at(model, points[missed], values[missed], MOST, level.elbo - LAPLACE_SLACK)
-    all_over = _over(beyond) if outside > LEAST_SPREAD + level.misfit else None
+    far = outside > LEAST_SPREAD + level.misfit
+    all_over = _over(np.concatenate([beyond, seen.uncovered(ends, seen.excess(ends))])) if far else None
     found = _fitted(model, mixture, [places for places in (modes, all_over) if places is not None], level, rng)
     lonely = not found[1].size and _any_lonely(mixture, points[np.isfinite(values) & ~missed])
     return Found(*found, seen.no_gradient, lonely, level, model.evals, model.nonfinite)
@@ -195,16 +199,15 @@ class _Seen:
         log_q = np.maximum(log_q, self.level.least_log_q - floor)
         return np.where(usable, np.where(usable, values, 0.0) - log_q, -np.inf)
 
-    def mass(self, points: np.ndarray, log_density: np.ndarray) -> float:
+    def mass(self, points: np.ndarray, excess: np.ndarray, log_density: np.ndarray) -> float:
         """Mass of p at uncovered points, relative to the mixture's, by draws of this density."""
-        excess, log_q = self.excess(points), linear_mixture.log_prob(self.mixture, points)
         with np.errstate(over="ignore", invalid="ignore"):
-            mass = np.exp(excess + log_q - log_density - self.level.elbo)
+            log_target = excess + linear_mixture.log_prob(self.mixture, points)
+            mass = np.exp(log_target - log_density - self.level.elbo)
         return float(np.mean(np.where(excess > self.level.covered, mass, 0.0)))
 
-    def uncovered(self, points: np.ndarray) -> np.ndarray:
+    def uncovered(self, points: np.ndarray, excess: np.ndarray) -> np.ndarray:
         """Those of the points that are, the highest ln p − ln q first."""
-        excess = self.excess(points)
         order = np.argsort(-excess)
         return points[order[excess[order] > self.level.covered]]
 
