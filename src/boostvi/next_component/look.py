@@ -148,8 +148,23 @@ def look(
         beyond = np.concatenate([seen.uncovered(hints, seen.excess(hints)), beyond])
     candidates = _candidates(target, mixture, (CHEAP_SCREENED if target.is_cheap else SCREENED) * n, rng, key)
     starts = _starts(seen, candidates, n - len(ends), rng)
+    points, values = _climbed(model, mixture, starts, np.concatenate([ends, beyond[:MOST]]))
+    missed = np.isfinite(values)
+    missed[missed] &= values[missed] - linear_mixture.log_prob(mixture, points[missed]) > level.covered
+    modes = modes_at(model, points[missed], values[missed], MOST, level.elbo - LAPLACE_SLACK)
+    far = outside > LEAST_SPREAD + level.misfit
+    all_over = _over(np.concatenate([beyond, seen.uncovered(ends, seen.excess(ends))])) if far else None
+    found = _fitted(model, mixture, [places for places in (modes, all_over) if places is not None], level, rng)
+    lonely = not found[1].size and _any_lonely(mixture, points[np.isfinite(values) & ~missed])
+    return Found(*found, seen.no_gradient, lonely, level, model.evals, model.nonfinite)
 
-    covered = replace(mixture, family=_deflating(mixture.family))  # type: ignore[arg-type]  # checked above
+
+def _climbed(
+    model: CountedTarget, mixture: Mixture, starts: np.ndarray, more: np.ndarray
+) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
+    """Local maxima of p reached from `starts`, every other one by way of the deflated residual, and from `more`; and ln p
+    there."""
+    target, covered = model.target, replace(mixture, family=_deflating(mixture.family))  # type: ignore[arg-type]
 
     def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, gradients = model(z)
@@ -160,20 +175,10 @@ def look(
     starts[::2], _ = climb(residual, starts[::2], DEFLATED_ITERATIONS, STRAGGLERS)
     # ln p is climbed in its own coordinates: what a warp makes of it far out is no landscape to climb in.
     own = CountedTarget(target.original)
-    starts = np.concatenate([starts, ends, beyond[:MOST]])
-    points, values = climb(own, to_own(target, starts), MAX_ITERATIONS, STRAGGLERS)
+    points, values = climb(own, to_own(target, np.concatenate([starts, more])), MAX_ITERATIONS, STRAGGLERS)
     model.add(own)
     points, log_det = from_own(target, points)
-    values = values + log_det
-    missed = np.isfinite(values)
-    log_q = linear_mixture.log_prob(mixture, points[missed])
-    missed[missed] &= values[missed] - log_q > level.covered
-    modes = modes_at(model, points[missed], values[missed], MOST, level.elbo - LAPLACE_SLACK)
-    far = outside > LEAST_SPREAD + level.misfit
-    all_over = _over(np.concatenate([beyond, seen.uncovered(ends, seen.excess(ends))])) if far else None
-    found = _fitted(model, mixture, [places for places in (modes, all_over) if places is not None], level, rng)
-    lonely = not found[1].size and _any_lonely(mixture, points[np.isfinite(values) & ~missed])
-    return Found(*found, seen.no_gradient, lonely, level, model.evals, model.nonfinite)
+    return points, values + log_det
 
 
 @dataclass
