@@ -19,9 +19,6 @@ from boostvi.reproduce.page import Report
 from boostvi.reproduce.store import Store
 
 OURS = ("adafw-exact-fallback", "exact", "fully-corrective", "mixture-elbo")
-BATCH = 60
-"""Runs at once, at most: all configurations of one seed, which have most of their states in common. The table of a
-state takes 60 MB in the end."""
 QUICK_ADAPTIVE = methods.adaptive_grid(initial=(1.0,), tau=(1.1, 5.0), shrink=(0.1, 0.99))
 CHEM_ROWS, CHEM_COLUMNS, CHEM_POSITIVE = 26_733, 100, 0.03
 EICU_ROWS, EICU_COLUMNS, EICU_POSITIVE = 71_366, 70, 0.07
@@ -127,11 +124,12 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
     study = STUDIES[experiment]
     size = study.sizes[arguments.mode]
     options = {
-        "data": str(arguments.data) if arguments.data else None,
+        "data": str(arguments.data.resolve()) if arguments.data else None,  # workers may be in another folder
         "full_size": bool(getattr(arguments, "full_size", False)),
         "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, size.rows),
     }
     data = load(experiment, options)
+    options["fingerprint"] = data.fingerprint
     grid = study.grid(arguments.mode)
     print(f"data: {data.source}")
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -141,7 +139,8 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
     }  # fmt: skip
     report = Report(study.title, arguments.out, print_quality=arguments.mode == "full")
     with contextlib.closing(Store(arguments.out / "sweep.sqlite", settings)) as store:
-        tasks = sweep.plan(store, experiment, options, grid, size.seeds, BATCH)
+        batch = sweep.batch_size(arguments.jobs, arguments.ray)
+        tasks = sweep.plan(store, experiment, options, grid, size.seeds, batch)
         runs = sum(len(configs) for configs in grid.values()) * size.seeds
         done = runs - sum(len(task.seeds) for task in tasks)
         print(f"sweep: {runs} runs of {size.steps} steps, {done} of them done before")
