@@ -7,8 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from boostvi.reproduce import caveats, claims, compare, data, findings, record, regression_figures, regression_tables
-from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN, UNKNOWN, Difference
+from boostvi.reproduce import (
+    beyond,
+    caveats,
+    claims,
+    data,
+    findings,
+    held_out,
+    record,
+    regression_figures,
+    regression_tables,
+)
+from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN, UNKNOWN
+from boostvi.reproduce.experiments import Size
 from boostvi.reproduce.methods import METHODS, PAPER
 from boostvi.reproduce.page import Report
 from boostvi.reproduce.store import Store
@@ -79,37 +90,6 @@ def judged(found):
 def words(found):
     table = claims.table(found)
     return " ".join([*findings.findings(found, table), *caveats.caveats(found)])
-
-
-# -- differences
-
-
-@pytest.mark.parametrize(
-    ("difference", "verdict"),
-    [
-        (Difference(2.1, 1.0, None), HOLDS), (Difference(1.9, 1.0, None), NOT_SEEN),
-        (Difference(-2.1, 1.0, None), CONTRADICTED), (Difference(1.0, math.nan, 1), UNKNOWN),
-        (Difference(math.nan, 1.0, 9), UNKNOWN), (Difference(0.0, 0.0, 9), NOT_SEEN), (Difference(1.0, 0.0, 9), HOLDS),
-        (Difference(4.2, 1.0, 3), NOT_SEEN), (Difference(4.4, 1.0, 3), HOLDS),  # t with 2 degrees: 4.30
-    ],
-)  # fmt: skip
-def test_verdicts(difference, verdict):
-    assert difference.verdict == verdict
-
-
-def test_pairs_are_what_both_have():
-    found = compare.paired({0: 1.0, 1: 2.0, 2: 9.0}, {1: 1.0, 0: 0.5, 7: 3.0})
-    assert (found.mean, found.pairs) == (0.75, 2)
-    assert found.se == pytest.approx(np.std([0.5, 1.0], ddof=1) / np.sqrt(2))
-    assert compare.paired({0: 1.0}, {0: 2.0}).verdict == UNKNOWN
-    assert compare.paired({0: 1.0, 1: math.nan}, {0: 2.0, 1: 2.0}).verdict == UNKNOWN
-
-
-def test_the_jackknife_of_a_mean_is_its_standard_error():
-    values = np.random.default_rng(1).normal(size=20)
-    found = compare.jackknife(lambda rows: float(np.mean(values[list(rows)])), range(20))
-    assert found.mean == pytest.approx(values.mean())
-    assert found.se == pytest.approx(values.std(ddof=1) / np.sqrt(20))
 
 
 # -- the table of claims
@@ -213,6 +193,27 @@ def test_old_times_have_no_error(made):
     assert len(regression_tables.timing(found).rows) == 2
 
 
+# -- what is measured beside the sweep
+
+
+@pytest.mark.parametrize(("mode", "rows"), [("full", 6000), ("full", 100), ("quick", 6000), ("smoke", 6000)])
+def test_what_is_measured_beside_the_sweep(made, monkeypatch, mode, rows):
+    """AdaAFW is the best adaptive variant here, and has fits with an intercept. NUTS is run once, not once per fold."""
+    monkeypatch.setattr(held_out, "CV_ROWS", rows)
+    asked = {}
+    monkeypatch.setattr(beyond, "_store", lambda store, parts, quiet: asked.update(parts))
+    found = made()
+    found.store.add_all([("mixture-elbo", {}, seed, run("predefined", seed)) for seed in range(SEEDS)])
+    beyond.after(found.store, DATA, mode, Size(STEPS, SEEDS, 10, 10), quiet=True)
+    shown = {"full": [*PAPER, "mixture-elbo", "auto"], "quick": ["adaafw", "mixture-elbo"], "smoke": []}[mode]
+    with_intercept = [name for name in ("adaafw", "mixture-elbo", "auto") if name in shown]
+    if rows == 100:
+        shown, with_intercept = [*shown, "nuts"], [*with_intercept, "nuts"]
+    scored = {f"held-out {name}" for name in shown} | {f"held-out {name} + intercept" for name in with_intercept}
+    beside = {"full": {"auto", "times", "nuts"}, "quick": {"auto", "times"}, "smoke": set()}[mode]
+    assert set(asked) == scored | beside
+
+
 # -- sentences that are true of the record only
 
 
@@ -305,3 +306,15 @@ def test_rows_beside_the_methods(made):
     assert math.isnan(beside["NUTS †"][at])
     assert regression_tables.elbo(found).rows[-1][0] == "NUTS †"
     assert "1 (10,000)." in words(found)
+
+
+@pytest.mark.parametrize(("kind", "areas"), [("10 folds", [0.8] * 10), ("one split", [0.8])])
+def test_the_table_of_held_out_rows_says_what_they_are(made, kind, areas):
+    scores = {**HELD_OUT, "kind": kind, "aurocs": areas, "auroc": 0.8, "auroc_se": 0.03}
+    names = ("adaafw", "adaafw + intercept", "mixture-elbo", "auto", "auto + intercept", "nuts")
+    table = regression_tables.held_out(made(extra={f"held-out {name}": scores for name in names}))
+    assert (f"cross-validation, {kind}" if len(areas) > 1 else f"({kind})") in table.title
+    assert [row[0] for row in table.rows] == [
+        "AdaAFW", "AdaAFW + intercept", "Mixture ELBO, same family †", "auto †", "auto † + intercept", "NUTS †",
+    ]  # fmt: skip
+    assert str(table.rows[0][1]) == "0.800 ± 0.030"
