@@ -129,6 +129,7 @@ def step_kinds(kinds: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> An
             panel.bar(np.arange(1, len(share) + 1), share, bottom=bottom, width=1.0, color=KINDS[kind], label=kind)
             bottom = bottom + share
         panel.set(title=labels[name], xlabel="boosting step", ylim=(0, 1), xlim=(0.5, len(bottom) + 0.5))
+        panel.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("share of runs")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     return figure
