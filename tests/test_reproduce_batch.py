@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -82,25 +84,45 @@ def test_another_step_size_compiles_one_program(problem, batched):
     assert rows[0][0]["elbo"] == batched[0][0]["elbo"]
 
 
+FOLD = (np.arange(60) + 1) % 3
+HELD_OUT = np.arange(3)[:, None] == FOLD
+
+
 def test_a_fold_has_no_say_in_its_own_run(data, x64):
     X, y = data
-    fold = np.arange(60) % 3
-    folds, _ = logistic.folds_problem(X, y, fold)
+    folds, _ = logistic.held_out_problem(X, y, HELD_OUT)
     z = jax.numpy.array([0.3, -0.2, 1.0])
     for k in range(3):
-        alone = logistic.target_of(X[fold != k], 2.0 * y[fold != k] - 1.0)
+        alone = logistic.target_of(X[k != FOLD], 2.0 * y[k != FOLD] - 1.0)
         own = programs.target_of(folds.target, folds.axes, k)
         assert float(own.log_density(z)) == pytest.approx(float(alone.log_density(z)), rel=1e-12)
 
 
-def test_out_of_fold_predictions_are_gathered(data):
-    X, y = data
-    fold = np.arange(60) % 3
-    folds, gathered = logistic.folds_problem(X, y, fold)
+def test_held_out_predictions_are_gathered_in_any_order(data):
+    folds, latest = logistic.held_out_problem(*data, HELD_OUT)
+    assert np.isnan(latest["logit"]).all()
+    for step in range(2):
+        for k in (2, 0, 1):
+            folds.summarise({name: np.full(60, 10.0 * step + k) for name in ("logit", "lpd", "prob", "ll")}, k)
+        np.testing.assert_array_equal(latest["logit"], 10.0 * step + FOLD)
+
+
+def test_held_out_predictions_where_folds_grow_at_different_steps(data, monkeypatch):
+    """States are sorted by capacity: the folds then come in another order."""
+    monkeypatch.setattr(batch, "FIRST_CAPACITY", 2)
+    monkeypatch.setattr(batch, "SMALL", 0)
+    folds, latest = logistic.held_out_problem(*data, HELD_OUT)
+    order = []
+
+    def summarise(measured, i):
+        order.append(i)
+        return folds.summarise(measured, i)
+
+    parts = [methods.parts("exact", {}, ITERATIONS)] * 3
+    rows = batch.run(replace(folds, summarise=summarise), parts, range(3), replace(SETTINGS, steps=2))
+    assert order[-3:] == [2, 0, 1]
     for k in range(3):
-        measured = {name: np.full(60, float(k)) for name in ("logit", "lpd", "prob", "ll")}
-        folds.summarise(measured, k)
-    np.testing.assert_array_equal(gathered[0]["logit"], fold)
+        assert latest["lpd"][k == FOLD].mean() == pytest.approx(rows[k][-1]["test_lpd"], rel=1e-12)
 
 
 def test_intercept_has_a_wide_prior(data, x64):

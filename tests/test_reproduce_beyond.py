@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boostvi.reproduce import beyond
+from boostvi.reproduce import batch, beyond, factorization, held_out, logistic, methods, nuts, timing
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce.experiments import Size
+from boostvi.reproduce.scores import calibration_error
 
 SIZE = Size(steps=2, seeds=2, n_draws=40, iterations=30, elbo_draws=200)
 
@@ -20,11 +21,73 @@ def data():
     return datasets._split(X, y, "made for the test", False, {})
 
 
+def perfect(data, found):
+    """Predictions that are right for every held-out row, with probability 3/4."""
+    sign = 2.0 * found.y - 1.0
+    out = found.held_out.any(axis=0)
+    values = {"logit": sign, "lpd": np.full(len(sign), np.log(0.75)), "prob": 0.5 + 0.25 * sign}
+    return {name: np.where(out, value, np.nan) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("rows", [6000, 100])
+def test_scores_of_folds_and_of_one_split(data, monkeypatch, rows):
+    """Up to so many rows all of them are held out once; beyond, the test set is."""
+    monkeypatch.setattr(held_out, "CV_ROWS", rows)
+    found = held_out.splits(data)
+    assert found.held_out.sum() == (120 if rows == 6000 else len(data.test))
+    assert (found.kind, len(found.held_out)) == (("10 folds", 10) if rows == 6000 else ("one split", 1))
+    scores = held_out.scores(found, perfect(data, found), [-0.5])
+    assert scores["auroc"] == scores["auroc_pooled"] == 1.0
+    assert scores["lpd"] == pytest.approx(np.log(0.75))
+    assert scores["lpd_se"] == pytest.approx(0.0, abs=1e-12)
+    prob, y = 0.25 + 0.5 * found.y, found.y
+    out = found.held_out.any(axis=0)
+    assert scores["calibration"] == pytest.approx(calibration_error(prob[out], y[out]))
+    assert (scores["auroc_se"] == 0.0) == (rows == 6000)  # folds do not differ; few positives in order prove little
+
+
+def test_one_split_leaves_out_rows_that_are_in_neither_part(data, monkeypatch):
+    monkeypatch.setattr(held_out, "CV_ROWS", 100)
+    index = {"train_index": np.arange(60), "test_index": np.arange(100, 120)}
+    found = held_out.splits(datasets._split(data.X, data.y, "", True, index, standardise=False))
+    np.testing.assert_array_equal(found.X, data.X[[*range(60), *range(100, 120)]])
+    assert found.held_out.sum() == 20
+
+
+def test_stored_draws_are_of_the_very_rows(data, tmp_path, monkeypatch):
+    """Whatever the file is called, and not if its features were standardised anew."""
+    draws = np.ones((7, 2))
+    folder = tmp_path / "shared" / "data"
+    folder.mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    np.savez(folder / nuts.ROWS, X=2.0 * data.X, y=data.y)
+    np.savez(folder / nuts.REFERENCE, draws=draws)
+    np.savez(tmp_path / "mine.npz", X=2.0 * data.X, y=data.y)
+    np.savez(tmp_path / nuts.ROWS, X=data.X, y=data.y)
+    monkeypatch.chdir(tmp_path / "here")
+    np.testing.assert_array_equal(nuts.reference(datasets.load(tmp_path / "mine.npz", standardise=False)), draws)
+    assert nuts.reference(datasets.load(tmp_path / "mine.npz")) is None
+    assert nuts.reference(datasets.load(tmp_path / nuts.ROWS, standardise=False)) is None
+
+
 @pytest.mark.slow
-def test_cross_validation_by_mixtures(data):
-    """Held-out scores of all rows; without an intercept the base rate cannot be fitted, and the LPD shows it."""
+def test_one_split_is_a_run_of_the_sweep(data, monkeypatch):
+    """The same rows have a say, and the same are predicted."""
+    monkeypatch.setattr(held_out, "CV_ROWS", 100)
+    scores = held_out.of_method(data, "predefined", {}, 2, SIZE)
+    problem = logistic.problem(data.X, data.y, data.train, data.test)
+    parts = [methods.parts("predefined", {}, SIZE.iterations)]
+    ((*_, last),) = batch.run(problem, parts, [0], SIZE.settings)
+    for name, of_sweep in (("auroc", "test_auroc"), ("lpd", "test_lpd"), ("train_ll", "train_ll")):
+        assert scores[name] == pytest.approx(last[of_sweep], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_held_out_scores_of_mixtures(data):
+    """Without an intercept the base rate cannot be fitted, and the LPD shows it."""
+    size = Size(2, 2, 100, 300, 200)
     found = {
-        intercept: beyond.cross_validate(data, "mixture-elbo", {}, 1, Size(2, 2, 100, 300, 200), intercept=intercept)
+        intercept: held_out.of_method(data, "mixture-elbo", {}, 1, size, intercept=intercept)
         for intercept in (False, True)
     }
     for scores in found.values():
@@ -36,25 +99,47 @@ def test_cross_validation_by_mixtures(data):
 
 @pytest.mark.slow
 def test_auto_nuts_and_their_agreement(data):
-    auto, nuts = beyond.fit_auto(data, None), beyond.nuts(data)
-    assert auto["train_ll"] == pytest.approx(nuts["train_ll"], abs=0.01)
-    assert auto["test_lpd"] == pytest.approx(nuts["test_lpd"], abs=0.01)
-    assert nuts["draws"] == 2000
+    auto, chains = beyond.fit_auto(data, None), nuts.fit(data)
+    assert auto["train_ll"] == pytest.approx(chains["train_ll"], abs=0.01)
+    assert auto["test_lpd"] == pytest.approx(chains["test_lpd"], abs=0.01)
+    assert chains["draws"] == 2000
+    assert chains["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_held_out_scores_of_auto_and_nuts_on_one_split(data, monkeypatch):
+    monkeypatch.setattr(held_out, "CV_ROWS", 100)
+    auto, chains = held_out.of_auto(data, intercept=True), nuts.held_out_scores(data, intercept=True)
+    assert auto["lpd"] == pytest.approx(chains["lpd"], abs=0.02)
+    assert auto["auroc"] == pytest.approx(chains["auroc"], abs=0.1)
 
 
 @pytest.mark.slow
 def test_cross_validation_of_auto(data):
-    scores = beyond.cross_validate_auto(data, intercept=True)
+    scores = held_out.of_auto(data, intercept=True)
     assert 0.6 < scores["auroc_pooled"] <= 1.0
     assert -0.6 < scores["lpd"] < 0.0
 
 
 @pytest.mark.slow
 def test_single_runs_are_timed(data):
-    rows = beyond.timing(data, SIZE, "full")
-    assert {(row["method"], row["draws"]) for row in rows} == set(beyond.TIMED)
+    rows = timing.measure(data, SIZE, "full")
+    assert {(row["method"], row["draws"]) for row in rows} == set(timing.TIMED["full"])
     evals = {(row["method"], row["draws"]): row["evals"] for row in rows}
     # On the table a step size costs no evaluation; the paper's way costs some at every trial.
     assert evals["adafw", "table"] == evals["predefined", "table"] == evals["line-search", "table"]
     assert evals["line-search", "fresh"] > evals["line-search", "table"]
-    assert all(row["step"] > 0 for row in rows)
+    for row in rows:
+        assert 0 < row["step"] <= min(row["repeats"])  # of every step the least time
+        assert len(row["repeats"]) == timing.REPEATS["full"]
+
+
+@pytest.mark.slow
+def test_auto_on_a_small_factorisation(monkeypatch):
+    """Every hidden entry is the product of two factors: predicting 0 has the error of the entries themselves."""
+    for name, value in (("ROWS", 8), ("COLUMNS", 9), ("RANK", 1)):
+        monkeypatch.setattr(factorization, name, value)
+    found = factorization.fit_auto(20.0)
+    values, seen = factorization.entries(0)
+    assert 0.0 < found["test_mse"] < np.mean(values[~seen] ** 2)
+    assert found["n_params"] > 0

@@ -17,6 +17,7 @@ import pytest
 
 from boostvi.cli import main
 from boostvi.reproduce import data as datasets
+from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN, UNKNOWN
 from boostvi.reproduce.figures import kind_shares
 from boostvi.reproduce.store import Store
 
@@ -26,6 +27,8 @@ SIGMAS = 4.0
 def smoke(folder, name, *more):
     assert main(["reproduce", name, "--smoke", "--quiet", "--out", str(folder), *more]) == 0
     page = (folder / "index.html").read_text()
+    assert "This is a slice (--smoke)" in page
+    assert "boostvi 0." in re.search("runs made by.*?</tr>", page)[0]
     assert f"boostvi reproduce {name}" in page
     assert "How this page was made" in page
     assert page.count("data:image/png;base64") == len(list(folder.glob("*.png")))
@@ -71,13 +74,19 @@ def test_chemreact_shows_published_beside_measured(chemreact):
     folder, page = chemreact
     rows = {row["Method"]: row for row in table(folder, "published")}
     assert set(rows) >= {"AdaAFW", "AdaPFW", "AdaFW", "Predefined", "Line-search"}
-    with (folder / "published.csv").open() as file:
-        header, *lines = csv.reader(file)
-    first = next(line for line in lines if line[0] == "AdaAFW")
-    assert [first[i] for i, name in enumerate(header) if name == "published"] == ["-0.669", "0.787"]
+    published = ("published LL", "published LL, sd", "published AUROC", "published AUROC, sd", "published s, sd")
+    assert [rows["AdaAFW"][name] for name in published] == ["-0.669", "0.000539", "0.787", "0.004599", "23.84"]
     assert "own.npz: 300 rows × 100 columns" in page
-    assert "not its protocol" in page
     assert (folder / "published.tex").read_text().startswith(r"\begin{tabular}")
+
+
+def test_chemreact_claims_are_a_table(chemreact):
+    folder, page = chemreact
+    rows = table(folder, "claims")
+    assert list(rows[0]) == ["claim", "published", "measured", "verdict"]
+    assert {row["verdict"] for row in rows} <= {HOLDS, CONTRADICTED, NOT_SEEN, UNKNOWN}
+    assert all((folder / f"claims.{suffix}").exists() for suffix in ("md", "tex"))
+    assert "id=claims" in page
 
 
 def check_orderings(folder, adaptive):
@@ -111,6 +120,23 @@ def test_chemreact_given_again_does_nothing_again(chemreact, own_file, capsys):
     smoke(folder, "chemreact", "--data", str(own_file))
     assert "sweep: 12 runs of 3 steps, 12 of them done before" in capsys.readouterr().out
     np.testing.assert_array_equal(curves(folder, "elbo", "adafw"), before)
+
+
+def test_a_record_of_an_earlier_version_is_rendered(chemreact, own_file, tmp_path):
+    """Without the table that says what made it, and with scores of folds that may be wrong."""
+    folder, _ = chemreact
+    shutil.copy(folder / "sweep.sqlite", tmp_path)
+    with sqlite3.connect(tmp_path / "sweep.sqlite") as db:
+        db.execute("DROP TABLE made")
+        db.execute("INSERT INTO results VALUES ('cv adaafw', '{}')")
+    db.close()
+    assert main(
+        ["reproduce", "chemreact", "--smoke", "--render", "--out", str(tmp_path), "--data", str(own_file)]
+    ) == 0  # fmt: skip
+    page = (tmp_path / "index.html").read_text()
+    assert "<td>runs made by</td><td>not recorded: 12</td>" in page
+    assert "<td>other results made by</td><td>not recorded: 1</td>" in page
+    assert "id=held-out" not in page
 
 
 def test_chemreact_with_other_data_is_refused_and_nothing_is_lost(chemreact, tmp_path, capsys):
@@ -191,9 +217,12 @@ def test_synthetic_fallbacks_differ_only_after_a_failure(synthetic):
 def test_synthetic_theorem(synthetic):
     folder, page = synthetic
     rows = table(folder, "theorem")
-    assert [row["bound holds at every t"] for row in rows] == ["True"] * 3
-    assert [row["C_t ≤ τ·C_Q"] for row in rows] == ["True"] * 3
-    assert "rests on the fallback" in page
+    assert [(row["τ"], row["δ"], row["ε₀"]) for row in rows] == [
+        ("1.2", "1", "0"), ("2", "1", "0"), ("5", "1", "0"), ("2", "0.5", "0.1"),
+    ]  # fmt: skip
+    assert [row["bound holds at every t"] for row in rows] == ["True"] * 4
+    assert [row["C_t ≤ τ·C_Q"] for row in rows] == ["True"] * 4
+    assert "the bound holds at every one of 40 steps in all 4 cases" in page
 
 
 # -- the others
@@ -232,8 +261,11 @@ def test_the_other_regressions(tmp_path, name):
 
 
 def test_bad_arguments(tmp_path, capsys):
-    assert main(["reproduce", "synthetic", "--smoke", "--jobs", "0", "--out", str(tmp_path)]) == 2
+    assert main(["reproduce", "toy-mixtures", "--smoke", "--jobs", "0", "--out", str(tmp_path)]) == 2
     assert "--jobs must be at least 1" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["reproduce", "synthetic", "--smoke", "--jobs", "2", "--out", str(tmp_path)])
+    assert "unrecognized arguments: --jobs 2" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert main(["reproduce", "synthetic", "--smoke", "--out", str(tmp_path / "file")]) == 2
     assert "cannot make the folder" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 
 from boostvi.cli import UsageError, main
 from boostvi.reproduce import data as datasets
-from boostvi.reproduce.logistic import auroc, calibration_error
+from boostvi.reproduce.scores import auroc, auroc_se, calibration_error
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def test_csv_and_npz_hold_the_same(tmp_path, rows, header):
     np.testing.assert_allclose(from_npz.X[from_npz.train].mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(from_npz.X[from_npz.train].std(axis=0), 1.0)
     assert from_npz.is_real
+    assert from_csv.source.endswith(", without a header" if header is None else ", with a header")
     assert sorted([*from_npz.train, *from_npz.test]) == list(range(60))
 
 
@@ -47,6 +48,54 @@ def test_label_column_by_name_and_words_as_labels(tmp_path, rows):
     found = datasets.load(path)
     np.testing.assert_array_equal(found.y, y)
     assert found.X.shape == (60, 4)
+
+
+def write_rows(path, rows):
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("header", [["0", "1", "2", "3", "out"], ["", "b", "c", "d", "e"], ["NA", "b", "", "?", "5"]])
+def test_headers_with_numbers_and_gaps(tmp_path, rows, header):
+    X, y = rows
+    found = datasets.load(write_rows(tmp_path / "own.csv", [header, *np.column_stack([X, y])]))
+    np.testing.assert_array_equal(found.y, y)
+    assert "60 rows × 4 columns, with a header" in found.source
+
+
+def test_words_as_labels_are_no_header(tmp_path, rows):
+    X, y = rows
+    body = np.column_stack([X.astype(object), np.where(y == 1, "yes", "no")])
+    found = datasets.load(write_rows(tmp_path / "own.csv", body))
+    np.testing.assert_array_equal(found.y, y)
+    assert "60 rows × 4 columns, without a header" in found.source
+
+
+@pytest.mark.parametrize("mark", ["", "NA", "NaN", "nan", "?", "null"])
+def test_a_first_cell_without_a_value_is_no_header(tmp_path, rows, mark):
+    X, y = rows
+    body = np.column_stack([X, y]).astype(object)
+    body[0, 0] = mark
+    with pytest.raises(UsageError, match="feature 1 of row 1 is NaN"):
+        datasets.load(write_rows(tmp_path / "own.csv", body))
+
+
+@pytest.mark.parametrize("given", ["train_index", "test_index"])
+def test_one_index_gives_the_other(tmp_path, rows, given):
+    X, y = rows
+    np.savez(tmp_path / "own.npz", X=X, y=y, **{given: np.arange(5, 40)})
+    found = datasets.load(tmp_path / "own.npz")
+    ours, others = (found.train, found.test) if given == "train_index" else (found.test, found.train)
+    np.testing.assert_array_equal(ours, np.arange(5, 40))
+    np.testing.assert_array_equal(others, [*range(5), *range(40, 60)])
+
+
+def test_test_rows_that_are_train_rows_are_counted(rows):
+    X, y = rows
+    X = X.copy()
+    X[[50, 51, 52]] = X[[0, 0, 55]]  # two repeat a train row, one a test row
+    index = {"train_index": np.arange(50), "test_index": np.arange(50, 60)}
+    assert datasets._split(X, y, "", True, index).repeated == 2
 
 
 def test_folds_and_splits_are_stratified(rows):
@@ -85,6 +134,19 @@ def bad_files(tmp_path, X, y):
     ):
         np.savez(tmp_path / f"{name}.npz", X=X, y=y, **{name: index})
         cases[f"{name} must hold {told}"] = tmp_path / f"{name}.npz"
+    for name, told, given in (
+        ("whole", "train_index has every row", {"train_index": np.arange(60)}),
+        ("one-class", "the 10 train rows have one class only", {"train_index": np.flatnonzero(y == 0)[:10]}),
+        ("twice", "train_index holds a row number twice", {"train_index": np.array([*range(50), 0])}),
+        ("gap", "fold must hold every number from 0 to K − 1", {"fold": np.arange(60) % 3 * 2}),
+        ("one-fold", "with K at least 2", {"fold": np.zeros(60, dtype=int)}),
+    ):
+        np.savez(tmp_path / f"{name}.npz", X=X, y=y, **given)
+        cases[told] = tmp_path / f"{name}.npz"
+    unlabelled = np.column_stack([X, y]).astype(object)
+    unlabelled[4, 4] = "NA"
+    cases["data row 5 has no label"] = write_rows(tmp_path / "unlabelled.csv", unlabelled)
+    cases["the header has 3 columns, the first data row has 5"] = write_csv(tmp_path / "header.csv", X, y, "a,b,c")
     np.savez(tmp_path / "both.npz", X=X, y=y, train_index=np.arange(50), test_index=np.arange(49, 60))
     cases["row 49 is in train_index and in test_index"] = tmp_path / "both.npz"
     return cases
@@ -148,6 +210,20 @@ def test_auroc_by_hand():
     assert auroc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])) == pytest.approx(0.75)
     assert auroc(np.array([1.0, 1.0, 1.0]), np.array([0, 1, 1])) == pytest.approx(0.5)
     assert np.isnan(auroc(np.array([1.0, 2.0]), np.array([1, 1])))
+
+
+def test_auroc_se_is_the_sampling_error_of_test_sets():
+    """Of exponential scores the formula is exact: with means 4 and 1 the area is 4/5. An sd of n values has a relative
+    error of 1/√(2n)."""
+    rng, y, n = np.random.default_rng(5), np.arange(60) < 20, 4000
+    areas = [auroc(rng.exponential(np.where(y, 4.0, 1.0)), y) for _ in range(n)]
+    assert auroc_se(0.8, y) == pytest.approx(np.std(areas, ddof=1), rel=4.0 / np.sqrt(2 * n))
+
+
+def test_auroc_se_of_a_perfect_order_is_not_zero():
+    y = np.arange(60) < 2
+    assert auroc_se(1.0, y) == auroc_se(1.0 - 0.5 / 3, y) > 0.1
+    assert np.isnan(auroc_se(0.5, np.zeros(10)))
 
 
 def test_calibration_error_by_hand():

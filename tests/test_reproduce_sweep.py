@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from boostvi.cli import UsageError
-from boostvi.reproduce import select, sweep
+from boostvi.reproduce import experiments, provenance, select, sweep
 from boostvi.reproduce.store import Store
-from boostvi.reproduce.tables import Table
+from boostvi.reproduce.tables import Spread, Table, minus
 
 GRID = {"adafw": [{"tau": 2.0}, {"tau": 5.0}], "predefined": [{}]}
 STEPS = 3
@@ -128,7 +128,45 @@ def test_results_are_computed_once(store):
 def test_processes_do_the_same(store):
     finish(store, jobs=2)
     assert len(store.finished()) == 9
+    assert "not recorded" not in store.made()[0]
     np.testing.assert_allclose(store.curves("elbo", "predefined")[1][:, 0], [0.0, 0.1, 0.2])
+
+
+def test_fewer_runs_at_once_where_processes_share_a_machine():
+    sizes = [sweep.batch_size(jobs, ray) for jobs, ray in ((1, None), (2, None), (50, None), (1, "auto"))]
+    assert sizes == [60, 30, 10, 10]
+
+
+def other_data(task, after_step):
+    raise UsageError("other data")
+
+
+def test_a_workers_mistake_is_told_in_words(store, monkeypatch):
+    """By a process; and by Ray, whose own error would show the worker's traceback."""
+    with pytest.raises(UsageError, match=r"^other data$"):
+        finish(store, other_data, jobs=2)
+
+    class FailedError(Exception):
+        cause = UsageError("other data")
+
+    def get(reference):
+        raise FailedError("a long traceback")
+
+    ray = types.ModuleType("ray")
+    ray.init = ray.shutdown = lambda **settings: None
+    ray.remote = lambda function: types.SimpleNamespace(remote=lambda *arguments: arguments[1])
+    ray.wait, ray.get = lambda running: (running, []), get
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(UsageError, match=r"^other data$"):
+        finish(store, ray="local")
+
+
+def test_a_worker_with_other_data_refuses(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "own.npz", X=rng.normal(size=(40, 3)), y=np.arange(40) % 2)
+    options = {"data": str(tmp_path / "own.npz"), "full_size": False, "size": (1, 1, 10, 10, 10, None)}
+    with pytest.raises(UsageError, match=r"found other data .own\.npz: 40 rows × 3 columns"):
+        experiments.build("wine", {**options, "fingerprint": "of other rows"})
 
 
 def test_ray_is_asked_for_in_words(store, monkeypatch):
@@ -163,6 +201,65 @@ def test_selection_is_the_best_median_over_seeds(store):
     assert cell.median("train_ll") == pytest.approx(4.1)
     assert 0.02 < cell.median_se("train_ll") < 0.08  # three seeds 0.1 apart
     assert select.best(store, "adafw", "train_ll", (), from_step=0).step == 0
+
+
+def test_a_median_that_is_no_number_never_wins(store):
+    """Of the first configuration all medians are NaN, of the second those of the later steps."""
+    broken = [[{**row, "train_ll": float("nan")} for row in rows(9.0)] for _ in range(2)]
+    half = [[{**row, "train_ll": float("nan") if row["step"] > 1 else 1.0} for row in rows(1.0)] for _ in range(2)]
+    for tau, of_runs in ((1.0, broken), (2.0, half)):
+        store.add_all([("adafw", {"tau": tau}, seed, run) for seed, run in enumerate(of_runs)])
+    cell = select.best(store, "adafw", "train_ll", ())
+    assert (cell.config, cell.step, cell.seeds) == ({"tau": 2.0}, 1, (0, 1))
+    store.add_all([("predefined", {}, 0, broken[0])])
+    with pytest.raises(UsageError, match="predefined: no configuration"):
+        select.best(store, "predefined", "train_ll", ())
+
+
+def test_last_step_of_the_seeds_that_have_all_configurations(store):
+    for tau, seed in ((2.0, 0), (5.0, 0), (2.0, 1), (5.0, 1), (2.0, 2)):
+        store.add_all([("adafw", {"tau": tau}, seed, rows(tau + 0.1 * seed))])
+    found = select.last_by_seed(store, "adafw", "elbo")
+    assert {seed: values.tolist() for seed, values in found.items()} == {0: [5.0, 8.0], 1: [5.1, 8.1]}
+
+
+def test_the_record_says_what_made_it(store):
+    """And of how much it does not say it, as of records of earlier versions."""
+    finish(store)
+    store.result("auto", lambda: 1)
+    other = provenance.Made("0.0.9 (source abc)", "0.9", "a cluster", "2020-01-01 10:00:00")
+    store.add_all([("exact", {}, seed, rows(0.0)) for seed in range(2)], other)
+    runs, results = store.made()
+    here = provenance.here().where
+    assert f"{here}: 9 (" in runs
+    assert f"{other.where}: 2 (2020-01-01 10:00:00 to" in runs
+    assert f"{here}: 1 (" in results
+    assert "not recorded" not in runs + results
+    with store.connection as db:
+        db.execute("DELETE FROM made WHERE result IS NOT NULL OR boostvi = ?", [other.boostvi])
+    assert store.made()[0].endswith("; not recorded: 2")
+    with store.connection as db:
+        db.execute("DROP TABLE made")
+    assert store.made() == ("not recorded: 11", "not recorded: 1")
+
+
+def test_a_spread_is_one_cell_and_two_columns():
+    cells = [[Spread(-1.5, 0.25, 1, 2), 1], [Spread(2.0), 2], [Spread(float("nan")), 3], ["none", 4]]
+    table = Table("t", "T", ["ELBO ± sd", "n"], cells)
+    assert table.csv() == 'ELBO,"ELBO, sd",n\n-1.5,0.25,1\n2.0,,2\n,,3\nnone,,4\n'
+    assert [table.text(row[0]) for row in cells] == ["−1.5 ± 0.25", "2.0000", "–", "none"]
+    assert str(Spread(1.0, 2.0, 0, form="{} ({})")) == "1 (2)"
+
+
+def test_columns_have_different_names():
+    with pytest.raises(ValueError, match="published"):
+        Table("t", "T", ["a", "published", "published"], [[1, 2, 3]])
+    with pytest.raises(ValueError, match="ELBO, sd"):
+        Table("t", "T", ["ELBO ± sd", "ELBO, sd"], [[Spread(1.0), 2]])
+
+
+def test_only_numbers_get_a_minus_sign():
+    assert minus("a full-rank-normal of -1.5 (-.5, 2-3)") == "a full-rank-normal of −1.5 (−.5, 2-3)"
 
 
 def test_tables_in_three_formats(tmp_path):

@@ -24,18 +24,17 @@ def add_parser(commands: Any) -> None:
     names = parser.add_subparsers(title="experiments", required=True, metavar="NAME")
     for name, about in COMMANDS.items():
         own = names.add_parser(name, help=about, description=about + ".")
-        own.set_defaults(run=_run, experiment=name, mode="full", data=None)
+        own.set_defaults(run=_run, experiment=name, mode="full", data=None, jobs=1, ray=None)
         own.add_argument("--out", type=Path, default=None, help=f"folder for everything (reproduce-{name})")
         size = own.add_mutually_exclusive_group()
         size.add_argument("--quick", dest="mode", action="store_const", const="quick", help="a slice, under 3 minutes")
         size.add_argument("--smoke", dest="mode", action="store_const", const="smoke", help="only to see that it runs")
-        own.add_argument("--jobs", type=int, default=1, help="processes (%(default)s; one uses all cores already)")
-        own.add_argument(
-            "--ray",
-            metavar="ADDRESS",
-            default=None,
-            help='a Ray cluster to run on ("auto": the one that runs here; "local": a new one)',
-        )
+        if name != "synthetic":  # one program per dimension, in seconds
+            own.add_argument("--jobs", type=int, help="processes (%(default)s; one uses all cores already)")
+            own.add_argument(
+                "--ray", metavar="ADDRESS",
+                help='a Ray cluster to run on ("auto": the one that runs here; "local": a new one)',
+            )  # fmt: skip
         own.add_argument("--quiet", action="store_true", help="no progress line")
         if name in WITH_DATA:
             own.add_argument("--data", type=Path, default=None, help="your own file, csv or npz (docs/reproduce.md)")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from boostvi.cli import UsageError
+from boostvi.reproduce import files
 
-LABEL_NAMES = ("y", "label", "class", "target", "out", "output", "mortality", "activity")
-"""Header of the label column; without one of these the last column is the label."""
 TEST_SHARE = 0.1
 FOLDS = 10
 MIN_OF_CLASS = 2
@@ -41,6 +38,13 @@ class Data:
             digest.update(np.ascontiguousarray(part).tobytes())
         return digest.hexdigest()[:16]
 
+    @property
+    def repeated(self) -> int:
+        """Test rows whose features a train row has too: on them a prediction is no prediction."""
+        X = self.X + 0.0  # −0 is 0
+        seen = {row.tobytes() for row in X[self.train]}
+        return sum(row.tobytes() in seen for row in X[self.test])
+
 
 def beside(name: str) -> Path | None:
     """A file in `../shared/data`, seen from the working directory or from the project that this code is in."""
@@ -56,7 +60,7 @@ def load(path: Path, columns: int | None = None, standardise: bool = True) -> Da
     path = Path(path)
     if not path.is_file():
         raise UsageError(f"--data {path}: there is no such file")
-    arrays = _read_npz(path) if path.suffix == ".npz" else _read_csv(path)
+    arrays, how = files.read(path)
     X, y = np.asarray(arrays["X"], dtype=np.float64), np.asarray(arrays["y"])
     if X.ndim != 2 or y.shape != (len(X),):
         raise UsageError(
@@ -78,7 +82,7 @@ def load(path: Path, columns: int | None = None, standardise: bool = True) -> Da
     }
     _check_index(path, y, index)
     index = {name: values.astype(int) for name, values in index.items()}
-    return _split(X, y, f"{path.name}: {len(X)} rows × {X.shape[1]} columns", True, index, standardise)
+    return _split(X, y, f"{path.name}: {len(X)} rows × {X.shape[1]} columns{how}", True, index, standardise)
 
 
 def _check_index(path: Path, y: np.ndarray, index: dict[str, np.ndarray]) -> None:
@@ -89,6 +93,10 @@ def _check_index(path: Path, y: np.ndarray, index: dict[str, np.ndarray]) -> Non
         if not fits or values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= top:
             wanted = "a fold number, from 0 on, for each row" if name == "fold" else f"row numbers from 0 to {top - 1}"
             raise UsageError(f"--data {path}: {name} must hold {wanted}")
+        if name != "fold" and len(np.unique(values)) < len(values):
+            raise UsageError(f"--data {path}: {name} holds a row number twice")
+        if name == "fold" and (values.max() < 1 or len(np.unique(values)) < values.max() + 1):
+            raise UsageError(f"--data {path}: fold must hold every number from 0 to K − 1, with K at least 2")
     both = np.intersect1d(index.get("train_index", []), index.get("test_index", []))
     if len(both):
         raise UsageError(f"--data {path}: row {int(both[0])} is in train_index and in test_index")
@@ -96,8 +104,16 @@ def _check_index(path: Path, y: np.ndarray, index: dict[str, np.ndarray]) -> Non
 
 def _split(X: np.ndarray, y: np.ndarray, source: str, is_real: bool, index: dict, standardise: bool = True) -> Data:
     fold = index["fold"] if "fold" in index else _folds(y, FOLDS)
-    test = index["test_index"] if "test_index" in index else np.flatnonzero(_folds(y, round(1 / TEST_SHARE)) == 0)
-    train = index["train_index"] if "train_index" in index else np.setdiff1d(np.arange(len(y)), test)
+    rows, train, test = np.arange(len(y)), index.get("train_index"), index.get("test_index")
+    if test is None:
+        drawn = np.flatnonzero(_folds(y, round(1 / TEST_SHARE)) == 0)
+        test = drawn if train is None else np.setdiff1d(rows, train)
+    if train is None:
+        train = np.setdiff1d(rows, test)
+    if not len(test):
+        raise UsageError(f"{source}: train_index has every row, none is left for the test")
+    if len(np.unique(y[train])) < 2:
+        raise UsageError(f"{source}: the {len(train)} train rows have one class only")
     if standardise:
         sd = X[train].std(axis=0)
         X = (X - X[train].mean(axis=0)) / np.where(sd > 0, sd, 1.0)
@@ -124,52 +140,6 @@ def _two_classes(path: Path, y: np.ndarray) -> np.ndarray:
     return (y == classes[1]).astype(int)
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = dict(archive)
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--data {path}: this is no npz archive of plain arrays") from error
-    missing = {"X", "y"} - set(arrays)
-    if missing:
-        raise UsageError(f"--data {path}: the npz lacks {' and '.join(sorted(missing))}; it has {', '.join(arrays)}")
-    return arrays
-
-
-def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = [row for row in csv.reader(file) if row]
-    if len(rows) < 2:
-        raise UsageError(f"--data {path}: the file has no rows")
-    header = [cell.strip() for cell in rows[0]] if not _is_number(rows[0][0]) else None
-    body = rows[1:] if header else rows
-    width = len(body[0])
-    for i, row in enumerate(body):
-        if len(row) != width:
-            raise UsageError(f"--data {path}: data row {i + 1} has {len(row)} columns, the first has {width}")
-    named = [i for i, name in enumerate(header or []) if name.lower() in LABEL_NAMES]
-    label = named[0] if named else width - 1
-    features = [i for i in range(width) if i != label]
-    for i, row in enumerate(body):
-        text = next((row[j] for j in features if row[j].strip() and not _is_number(row[j])), None)
-        if text is not None:
-            raise UsageError(f"--data {path}: data row {i + 1} has {text!r} where a number is wanted")
-    X = np.array([[float(row[i]) if row[i].strip() else np.nan for i in features] for row in body])
-    labels = [row[label].strip() for row in body]
-    y = np.array([float(v) for v in labels]) if all(map(_is_number, labels)) else np.array(labels)
-    if y.dtype.kind == "f" and np.isnan(y).any():
-        raise UsageError(f"--data {path}: the label of row {int(np.flatnonzero(np.isnan(y))[0]) + 1} is NaN")
-    return {"X": X, "y": y}
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def stand_in(
     rows: int, columns: int, positive: float, like: Path | None = None, seed: int = SPLIT_SEED, what: str = ""
 ) -> Data:
@@ -185,7 +155,7 @@ def stand_in(
         weights = rng.standard_normal(columns) * 0.6
         origin = "a decaying spectrum"
     else:
-        arrays = _read_npz(like)
+        arrays, _ = files.read(like)
         real = np.asarray(arrays["X"], dtype=np.float64)
         values, vectors = np.linalg.eigh(np.cov(real, rowvar=False))
         factor = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from boostvi.cli import UsageError
 from boostvi.reproduce import batch, methods
 from boostvi.reproduce.batch import Problem
 from boostvi.reproduce.sweep import Rows, Task
@@ -33,6 +34,11 @@ def build(experiment: str, options: dict[str, Any]) -> Problem:
         from boostvi.reproduce import logistic, regression
 
         data = regression.load(experiment, options)
+        if data.fingerprint != options["fingerprint"]:
+            raise UsageError(
+                f"a process that works for this command found other data ({data.source}) than the command itself; "
+                "give a file that is the same on every machine by --data"
+            )
         return logistic.problem(data.X, data.y, data.train, data.test)
     if experiment == "matrix-factorization":
         from boostvi.reproduce import factorization

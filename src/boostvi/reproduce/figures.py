@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from boostvi.reproduce.tables import minus
+
 COLOURS = {
     "adaafw": "#D55E00", "adapfw": "#009E73", "adafw": "#0072B2", "predefined": "#000000", "line-search": "#CC79A7",
     "adaptive-zero": "#D55E00", "adaptive": "#0072B2", "adaptive-exact": "#56B4E9", "adafw-exact-fallback": "#56B4E9",
@@ -27,25 +29,52 @@ def new(n: int = 1, width: float = 6.0, height: float = 4.0, rows: int = 1, **sh
     return figure, list(axes.ravel())
 
 
+ROBUST_FROM, SHORT = 3, 5
+"""In a run of more than `SHORT` steps an axis holds the start and the means from step `ROBUST_FROM` on: those before
+may fall far below all others."""
+MARGIN = 0.06
+"""Of the height of an axis, below and above what it must hold."""
+
+
+def _limits(curves: Mapping[str, np.ndarray], levels: Sequence[float] = ()) -> tuple[float, float]:
+    """Of an axis for means ± standard deviations."""
+    low, high = np.inf, max(levels, default=-np.inf)
+    for values in curves.values():
+        mean = values.mean(axis=0)
+        kept = mean if len(mean) <= SHORT + 1 else np.array([mean[0], *mean[ROBUST_FROM:]])
+        low, high = min(low, float(np.nanmin(kept))), max(high, float(np.nanmax(mean + _sd(values))))
+    margin = MARGIN * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _sd(values: np.ndarray) -> np.ndarray:
+    """Over runs; 0 of a single one, which has no band."""
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+
+
+def below(curves: Mapping[str, np.ndarray], levels: Sequence[float] = ()) -> str:
+    """A sentence for the caption if means of `bands` are below its axis."""
+    low, _ = _limits(curves, levels)
+    hidden = [t for values in curves.values() for t in np.flatnonzero(values.mean(axis=0) < low).tolist()]
+    return (
+        f" Means between steps {min(hidden)} and {max(hidden)} that are not shown are below the axis." if hidden else ""
+    )
+
+
 def bands(
     curves: Mapping[str, np.ndarray], labels: Mapping[str, str], ylabel: str,
-    reference: Mapping[str, float] | None = None, robust_from: int = 3,
+    reference: Mapping[str, float] | None = None,
 ) -> Any:  # fmt: skip
-    """Mean ± standard deviation over runs, per step. The axis holds the start and the means from `robust_from` on."""
+    """Mean ± standard deviation over runs, per step."""
     figure, (axes,) = new(width=7.0, height=4.6)
-    low, high = np.inf, -np.inf
     for i, (name, values) in enumerate(curves.items()):
-        mean, sd, steps = values.mean(axis=0), values.std(axis=0), np.arange(values.shape[1])
+        mean, sd, steps = values.mean(axis=0), _sd(values), np.arange(values.shape[1])
         colour = COLOURS.get(name, "#7F7F7F")
         axes.plot(steps, mean, color=colour, ls=DASHES[i % len(DASHES)], label=labels[name], lw=1.8)
         axes.fill_between(steps, mean - sd, mean + sd, color=colour, alpha=0.13, lw=0)
-        late = mean[min(robust_from, len(mean) - 1) :]
-        low, high = min(low, float(np.nanmin(late)), float(mean[0])), max(high, float(np.nanmax(mean + sd)))
     for name, value in (reference or {}).items():
         _level(axes, name, value)
-        high = max(high, value)
-    margin = 0.06 * (high - low) or 1.0
-    axes.set_ylim(low - margin, high + 1.5 * margin)
+    axes.set_ylim(*_limits(curves, list((reference or {}).values())))
     axes.set(xlabel="boosting step", ylabel=ylabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
     legend_below(figure, axes)
@@ -100,6 +129,7 @@ def step_kinds(kinds: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> An
             panel.bar(np.arange(1, len(share) + 1), share, bottom=bottom, width=1.0, color=KINDS[kind], label=kind)
             bottom = bottom + share
         panel.set(title=labels[name], xlabel="boosting step", ylim=(0, 1), xlim=(0.5, len(bottom) + 0.5))
+        panel.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("share of runs")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     return figure
@@ -116,13 +146,16 @@ def heat_maps(
     figure, axes = new(len(values), width=3.9, height=3.6, sharey=True)
     finite = np.concatenate([v[np.isfinite(v)] for v in values.values()])
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    low, high = min(low, high - 1.0), max(high, low + 1.0)  # differences below a nat have no colour
     image = None
     for panel, (name, grid) in zip(axes, values.items(), strict=True):
         image = panel.imshow(grid, vmin=low, vmax=high, cmap="cividis", aspect="auto")
         for i, j in np.ndindex(grid.shape):
             if np.isfinite(grid[i, j]):
                 dark = grid[i, j] < (low + high) / 2
-                panel.text(j, i, f"{grid[i, j]:.0f}", ha="center", va="center", fontsize=8, color="w" if dark else "k")
+                panel.text(
+                    j, i, minus(f"{grid[i, j]:.0f}"), ha="center", va="center", fontsize=8, color="w" if dark else "k"
+                )
         panel.set_xticks(range(len(shrinks)), [f"{s:g}" for s in shrinks])
         panel.set_yticks(range(len(taus)), [f"{t:g}" for t in taus])
         panel.set(title=labels[name], xlabel="1/η")

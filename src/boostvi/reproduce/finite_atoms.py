@@ -25,18 +25,24 @@ CERTIFIED = 1e-12
 
 @dataclass(frozen=True)
 class Path:
-    """Along one run: KL(q_t) − KL(q*), its bound, the curvature estimates C_t; and what they are compared with."""
+    """Along one run: KL(q_t) − KL(q*), its bound and the bound's terms of E₀ and of ε₀, the curvature estimates C_t;
+    and what they are compared with."""
 
     error: np.ndarray
     bound: np.ndarray
+    initial_term: np.ndarray
+    epsilon_term: np.ndarray
     curvature: np.ndarray
     global_curvature: float
-    tau: float
+
+    @property
+    def bound_holds(self) -> bool:
+        return bool(np.all(self.error <= self.bound))
 
 
 @float64
-def run(steps: int, tau: float = 2.0, delta: float = 1.0) -> Path:
-    """Algorithm 1 from the first atom, towards the best atom each time."""
+def run(steps: int, tau: float = 2.0, delta: float = 1.0, epsilon0: float = 0.0) -> Path:
+    """Algorithm 1 from the first atom, towards the worst of those atoms whose gap is at least δ times the best one."""
     rng = np.random.default_rng(SEED)
     atoms = rng.dirichlet(np.full(POINTS, 1.5), size=ATOMS) + 1e-3
     atoms /= atoms.sum(axis=1, keepdims=True)
@@ -45,15 +51,23 @@ def run(steps: int, tau: float = 2.0, delta: float = 1.0) -> Path:
     uniform = jnp.full(ATOMS, 1.0 / ATOMS)
     best = solve(estimates, uniform, jnp.ones(ATOMS, dtype=bool), CERTIFIED)
     optimum = float(estimates.objective(estimates.x(best)))
-    rule = Adaptive(initial=0.01, grow=tau, shrink=0.1, max_trials=200)
-    weights, curvature, gaps, failed = (np.asarray(a) for a in _frank_wolfe(rule, estimates, jnp.arange(1, steps + 1)))
+    rule = Adaptive(initial=0.01, grow=tau, shrink=0.1, max_trials=200, epsilon0=epsilon0)
+    found = _frank_wolfe(rule, estimates, jnp.asarray(delta), jnp.arange(1, steps + 1))
+    weights, curvature, gaps, failed = map(np.asarray, found)
     if failed.any():
         raise RuntimeError("backtracking gave up on the finite-atom problem, where its test is exact")
     mixed = weights @ atoms
     error = np.sum(mixed * np.log(mixed / target), axis=1) - optimum
-    history = {"kind": np.array(["frank-wolfe"] * steps), "curvature": curvature}
-    bound = convergence_bound(history, initial_error=float(gaps[0]), delta=delta)
-    return Path(np.maximum(error, 0.0), bound, curvature, global_curvature(atoms), tau)
+
+    def bound(curvature: np.ndarray, initial_error: float, epsilon0: float) -> np.ndarray:
+        history = {"kind": np.array(["frank-wolfe"] * steps), "curvature": curvature}
+        return convergence_bound(history, initial_error=initial_error, delta=delta, epsilon0=epsilon0)
+
+    initial, flat = float(gaps[0]), np.zeros(steps)  # the gap to the best atom is an upper bound of E₀
+    return Path(
+        np.maximum(error, 0.0), bound(curvature, initial, epsilon0), bound(flat, initial, 0.0),
+        bound(flat, 0.0, epsilon0), curvature, global_curvature(atoms),
+    )  # fmt: skip
 
 
 def exact_estimates(atoms: np.ndarray, target: np.ndarray) -> TableEstimates:
@@ -78,15 +92,17 @@ def global_curvature(atoms: np.ndarray) -> float:
 
 @counted_jit
 @inlined
-def _frank_wolfe(rule: Adaptive, estimates: TableEstimates, steps: Any) -> tuple[Any, ...]:
+def _frank_wolfe(rule: Adaptive, estimates: TableEstimates, delta: Any, steps: Any) -> tuple[Any, ...]:
     def step(carry, t):
         weights, state = carry
         gradients = estimates.gradients(weights)
-        direction = FrankWolfe()(gradients, weights, jnp.argmin(gradients))
-        line = along_table(estimates, weights, direction, jnp.argmin(gradients), t)
+        gaps = jnp.sum(weights * gradients) - gradients
+        atom = jnp.argmin(jnp.where(gaps >= delta * jnp.max(gaps), gaps, jnp.inf))
+        direction = FrankWolfe()(gradients, weights, atom)
+        line = along_table(estimates, weights, direction, atom, t)
         gamma, state, failed = rule(line, state)
         weights, _ = update(weights, direction, gamma)
-        return (weights, state), (weights, state.curvature, direction.gap, failed & (direction.gap > CERTIFIED))
+        return (weights, state), (weights, state.curvature, jnp.max(gaps), failed & (direction.gap > CERTIFIED))
 
     start = jnp.zeros(ATOMS).at[0].set(1.0)
     return jax.lax.scan(step, (start, rule.init()), steps)[1]

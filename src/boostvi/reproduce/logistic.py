@@ -8,16 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import rankdata
 
 from boostvi._jit import float64
 from boostvi.families import FAMILIES
 from boostvi.reproduce.batch import Problem
+from boostvi.reproduce.scores import auroc
 from boostvi.target import Target
 
 INTERCEPT_SD = 10.0
 """Prior of the intercept, where there is one: wide, the base rate is for the data to say."""
-CALIBRATION_BINS = 10
 
 
 def target_of(X: np.ndarray, labels: np.ndarray, intercept: bool = False) -> Target:
@@ -70,13 +69,14 @@ def problem(
 
 
 @float64
-def folds_problem(
-    X: np.ndarray, y: np.ndarray, fold: np.ndarray, family: str = "diagonal-laplace", intercept: bool = False
-) -> tuple[Problem, list[dict[str, np.ndarray]]]:
-    """One run per fold, which has no say in it; and a list that gathers every step's predictions for all rows."""
+def held_out_problem(
+    X: np.ndarray, y: np.ndarray, held_out: np.ndarray, family: str = "diagonal-laplace", intercept: bool = False
+) -> tuple[Problem, dict[str, np.ndarray]]:
+    """One run per row of `held_out` (runs × rows), whose rows have no say in it; and the predictions for held-out rows,
+    which every step of a run overwrites."""
     X = with_intercept(X) if intercept else np.asarray(X, dtype=np.float64)
     signs = 2.0 * np.asarray(y) - 1.0
-    masked = np.stack([np.where(fold == k, 0.0, signs) for k in range(int(fold.max()) + 1)])
+    masked = np.where(held_out, 0.0, signs)
     target = target_of(X, masked[0], intercept)
     leaves, tree = jax.tree.flatten(target)
     axes = tuple(0 if leaf.shape == (len(y),) else None for leaf in leaves)
@@ -84,16 +84,14 @@ def folds_problem(
         raise RuntimeError("the labels are not one array of the target: its log density was traced differently")
     batched = [leaf if axis is None else jnp.asarray(masked) for leaf, axis in zip(leaves, axes, strict=True)]
     all_rows, all_signs = jnp.asarray(X), jnp.asarray(signs)
-    gathered: list[dict[str, np.ndarray]] = []
+    latest = {name: np.full(len(y), np.nan) for name in ("logit", "lpd", "prob")}
 
     def measure(target, draws):
         return predictions(draws, all_rows, all_signs)
 
     def summarise(measured: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
-        if i == 0:
-            gathered.append({name: np.zeros(len(y)) for name in ("logit", "lpd", "prob", "ll")})
-        out = fold == i
-        for name, values in gathered[-1].items():
+        out = held_out[i]
+        for name, values in latest.items():
             values[out] = measured[name][out]
         return {
             "train_ll": float(np.mean(measured["ll"][~out])),
@@ -101,7 +99,7 @@ def folds_problem(
             "test_auroc": auroc(measured["logit"][out], np.asarray(y)[out]),
         }
 
-    return Problem(jax.tree.unflatten(tree, batched), FAMILIES[family](), measure, summarise, axes), gathered
+    return Problem(jax.tree.unflatten(tree, batched), FAMILIES[family](), measure, summarise, axes), latest
 
 
 def predictions(draws: Any, X: Any, signs: Any) -> dict[str, Any]:
@@ -117,18 +115,3 @@ def predictions(draws: Any, X: Any, signs: Any) -> dict[str, Any]:
         "lpd": jax.nn.logsumexp(log_likelihood, axis=0) - jnp.log(draws.shape[0]),
         "prob": jnp.mean(jax.nn.sigmoid(logits), axis=0),
     }
-
-
-def auroc(scores: np.ndarray, y: np.ndarray) -> float:
-    """Share of (positive, negative) pairs in the right order, ties counting half; NaN with one class only."""
-    y = np.asarray(y).astype(bool)
-    n_pos, n_neg = int(y.sum()), int((~y).sum())
-    if n_pos == 0 or n_neg == 0 or not np.isfinite(scores).all():
-        return float("nan")
-    return float((rankdata(scores)[y].sum() - n_pos * (n_pos + 1) / 2) / (n_pos * n_neg))
-
-
-def calibration_error(prob: np.ndarray, y: np.ndarray, bins: int = CALIBRATION_BINS) -> float:
-    """Mean |predicted − observed| share of positives over equally filled bins of the predicted probability."""
-    order = np.array_split(np.argsort(prob, kind="stable"), bins)
-    return float(sum(len(b) * abs(prob[b].mean() - np.asarray(y)[b].mean()) for b in order if len(b)) / len(prob))

@@ -6,8 +6,6 @@ import base64
 import datetime
 import html
 import importlib.metadata
-import os
-import platform
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,14 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boostvi.reproduce.tables import Table
+from boostvi.reproduce import provenance
+from boostvi.reproduce.store import Store
+from boostvi.reproduce.tables import Table, wrapped
 
 PACKAGES = ("boostvi", "jax", "jaxlib", "numpy", "scipy", "optax", "numpyro", "matplotlib")
 DPI = 130
+SLICE = "This is a slice (--{mode}): less of everything than the full command, and not its protocol."
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
 h1{font-size:1.7rem}ul,p,figcaption{max-width:62rem}h2{font-size:1.15rem;margin-top:2.2rem}
 table{border-collapse:collapse;font-size:.9rem}th,td{padding:.25rem .7rem;text-align:left;white-space:nowrap}
+td.long,th.long{white-space:normal;min-width:18rem;max-width:40rem}
 thead th{border-bottom:2px solid #444}tbody tr:nth-child(even){background:#f4f4f4}
 .scroll{overflow-x:auto}.note{color:#444;font-size:.9rem;margin:.4rem 0}figure{margin:1.5rem 0}
 figcaption{font-size:.9rem;color:#444}img{max-width:100%}pre{background:#f4f4f4;padding:.6rem;overflow-x:auto}
@@ -35,7 +37,7 @@ class Report:
 
     title: str
     out: Path
-    print_quality: bool = True  # figures as PDF too
+    mode: str = "full"  # "quick" and "smoke" are slices, and the page says so
     facts: dict[str, str] = field(default_factory=dict)  # data, sizes, seeds
     caveats: list[str] = field(default_factory=list)  # where we follow the paper against our better judgement
     findings: list[str] = field(default_factory=list)
@@ -47,15 +49,17 @@ class Report:
 
     def figure(self, name: str, figure: Any, caption: str) -> None:
         figure.savefig(self.out / f"{name}.png", dpi=DPI)
-        if self.print_quality:
+        if self.mode == "full":  # for print too
             figure.savefig(self.out / f"{name}.pdf")
         self.parts.append((name, caption))
 
     def write(self, argv: Sequence[str]) -> Path:
         """The page, and the same tables and words as one Markdown file."""
         facts = {**self.facts, **_surroundings(argv)}
-        body = [f"<h1>{html.escape(self.title)}</h1>", _list("What was found", self.findings)]
-        text = [f"# {self.title}", "", *(f"- {line}" for line in self.findings), ""]
+        part = "" if self.mode == "full" else SLICE.format(mode=self.mode)
+        body = [f"<h1>{html.escape(self.title)}</h1>", part and f"<p><strong>{part}</strong></p>"]
+        body.append(_list("What was found", self.findings))
+        text = [f"# {self.title}", "", *([part, ""] if part else []), *(f"- {line}" for line in self.findings), ""]
         for name, part in self.parts:
             if isinstance(part, Table):
                 body.append(part.html())
@@ -64,7 +68,9 @@ class Report:
                 image = _image(self.out / f"{name}.png", part)
                 body.append(f"<figure>{image}<figcaption>{html.escape(part)}</figcaption></figure>")
         body.append(_list("Where the paper is followed against our better judgement, or not followed", self.caveats))
-        rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
+        rows = "".join(
+            f"<tr><td>{html.escape(k)}</td><td{wrapped(v)}>{html.escape(v)}</td></tr>" for k, v in facts.items()
+        )
         body.append(f"<h2>How this page was made</h2><div class=scroll><table>{rows}</table></div>")
         text += ["## Notes", "", *(f"- {line}" for line in self.caveats), "", "## How this was made", ""]
         text += [f"- {name}: {value}" for name, value in facts.items()]
@@ -77,6 +83,12 @@ class Report:
             encoding="utf-8",
         )
         return page
+
+
+def made_by(store: Store) -> dict[str, str]:
+    """Facts: which code made what is in a record, where and when; the page itself may be made by another."""
+    runs, results = store.made()
+    return {"runs made by": runs, "other results made by": results}
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
@@ -99,7 +111,7 @@ def _surroundings(argv: Sequence[str]) -> dict[str, str]:
             continue
     return {
         "command": "boostvi " + shlex.join(argv),
-        "versions": f"Python {sys.version.split()[0]}, " + ", ".join(versions),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "made on": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "page made with": f"Python {sys.version.split()[0]}, " + ", ".join(versions),
+        "machine": provenance.machine(),
+        "page made on": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }

@@ -12,16 +12,23 @@ from typing import Any
 import numpy as np
 
 from boostvi.cli import UsageError
+from boostvi.reproduce import provenance
+from boostvi.reproduce.provenance import Made
+
+Run = tuple[str, Mapping[str, float], int, Sequence[Mapping[str, Any]]]
+"""Method, configuration, seed, and a row per step."""
 
 
 class Store:
-    """Tables `settings` (name, value), `runs` (id, method, config as JSON, seed), `steps` (run, step, kind, elbo, …).
+    """Tables `settings` (name, value), `runs` (id, method, config as JSON, seed), `steps` (run, step, kind, elbo, …),
+    `results` (name, value) and `made` (which code made runs and results, where and when; older records lack it).
 
     A run is there as a whole or not at all, whenever the process is killed.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self.path = path
+        provenance.code()
         self.connection = sqlite3.connect(path)
         try:
             self._prepare(path, settings)
@@ -48,8 +55,8 @@ class Store:
     def finished(self) -> set[tuple[str, str, int]]:
         return set(self.connection.execute("SELECT method, config, seed FROM runs"))
 
-    def add_all(self, runs: Sequence[tuple[str, Mapping[str, float], int, Sequence[Mapping[str, Any]]]]) -> None:
-        """Several runs in one transaction: all of them, or none."""
+    def add_all(self, runs: Sequence[Run], made: Made | None = None) -> None:
+        """Several runs in one transaction: all of them, or none. made: by what, if not by this process."""
         row = runs[0][3][0]
         names, kinds = list(row), ["TEXT" if isinstance(value, str) else "NUMERIC" for value in row.values()]
         columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
@@ -57,32 +64,57 @@ class Store:
         with self.connection as db:
             db.execute(f"CREATE TABLE IF NOT EXISTS steps (run INTEGER REFERENCES runs (id), {columns})")
             db.execute("CREATE INDEX IF NOT EXISTS steps_of_run ON steps (run)")
+            ids = []
             for method, config, seed, rows in runs:
                 run = db.execute(
                     "INSERT INTO runs (method, config, seed) VALUES (?, ?, ?)", (method, config_text(config), seed)
                 ).lastrowid
+                ids.append(run)
                 db.executemany(
                     f"INSERT INTO steps (run, {listed}) VALUES ({marks})",
                     [(run, *(_or_null(row[name]) for name in names)) for row in rows],
                 )
+            self._sign(made or provenance.here(), ids[0], ids[-1], None)
+
+    def _sign(self, made: Made, first_run: int | None, last_run: int | None, result: str | None) -> None:
+        """Within the transaction of what was made."""
+        self.connection.execute(
+            "CREATE TABLE IF NOT EXISTS made (first_run INTEGER, last_run INTEGER, result TEXT, boostvi TEXT, "
+            "jax TEXT, machine TEXT, at TEXT)"
+        )
+        self.connection.execute("INSERT INTO made VALUES (?, ?, ?, ?, ?, ?, ?)", (first_run, last_run, result, *made))
+
+    def made(self) -> tuple[str, str]:
+        """In words, what made the runs and what made the results."""
+        count = lambda query: int(self.connection.execute(query).fetchone()[0])  # noqa: E731
+        runs, results = count("SELECT count(*) FROM runs"), len(self.results())
+        if not count("SELECT count(*) FROM sqlite_master WHERE name = 'made'"):
+            return provenance.told([], runs), provenance.told([], results)
+        select, origin = "SELECT boostvi, jax, machine, at, count(*)", "GROUP BY made.rowid ORDER BY at"
+        of_runs, of_results = (
+            [(Made(*row[:4]), row[4]) for row in self.connection.execute(f"{select} FROM made JOIN {what} {origin}")]
+            for what in ("runs ON id BETWEEN first_run AND last_run", "results ON name = result")
+        )
+        rest = runs - sum(n for _, n in of_runs), results - sum(n for _, n in of_results)
+        return provenance.told(of_runs, rest[0]), provenance.told(of_results, rest[1])
 
     def curves(self, column: str, method: str) -> tuple[list[tuple[str, int]], np.ndarray]:
         """(config, seed) of every run of a method, and the column as an array (runs, steps); NaN where nothing is."""
-        runs = list(
-            self.connection.execute(
-                "SELECT id, config, seed FROM runs WHERE method = ? ORDER BY config, seed", [method]
-            )
+        found = self.connection.execute(
+            f'SELECT id, config, seed, steps."{column}" FROM runs JOIN steps ON steps.run = id WHERE method = ? '
+            "ORDER BY config, seed, step",
+            [method],
         )
-        values = [
-            [row[0] for row in self.connection.execute(
-                f'SELECT "{column}" FROM steps WHERE run = ? ORDER BY step', [run]
-            )]
-            for run, *_ in runs
-        ]  # fmt: skip
-        if values and isinstance(values[0][0], str):
-            return [(config, seed) for _, config, seed in runs], np.array(values)
-        filled = [[math.nan if v is None else v for v in row] for row in values]
-        return [(config, seed) for _, config, seed in runs], np.array(filled, dtype=float)
+        runs: dict[int, tuple[str, int]] = {}
+        values: dict[int, list[Any]] = {}
+        for run, config, seed, value in found:
+            runs[run] = config, seed
+            values.setdefault(run, []).append(value)
+        rows = list(values.values())
+        if rows and isinstance(rows[0][0], str):
+            return list(runs.values()), np.array(rows)
+        filled = [[math.nan if v is None else v for v in row] for row in rows]
+        return list(runs.values()), np.array(filled, dtype=float)
 
     def result(self, name: str, compute: Callable[[], Any]) -> Any:
         """A value that is no run (a fit of `auto`, a cross-validation), computed once and kept as JSON."""
@@ -91,6 +123,7 @@ class Store:
             text = json.dumps(compute())
             with self.connection as db:
                 db.execute("INSERT INTO results VALUES (?, ?)", (name, text))
+                self._sign(provenance.here(), None, None, name)
             there[name] = json.loads(text)
         return there[name]
 

@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from boostvi.cli import UsageError
+from boostvi.reproduce import provenance
+from boostvi.reproduce.provenance import Made
 from boostvi.reproduce.store import Store, config_text
 
 Rows = list[list[dict[str, Any]]]
 ANSWER_SECONDS = 5.0
 """For which a Ray cluster is waited."""
+BATCH, LEAST_BATCH = 60, 10
+"""Runs at once in one process: all configurations of one seed, which have most of their states in common. The table of
+a state takes 60 MB in the end, so that several processes on one machine must have fewer."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,11 @@ class Task:
 
 
 Execute = Callable[[Task, Callable[[int], Any]], Rows]
+
+
+def batch_size(jobs: int, ray: str | None) -> int:
+    """Runs per batch. How many processes of a cluster share a machine is not known: the least."""
+    return LEAST_BATCH if ray is not None else max(LEAST_BATCH, BATCH // jobs)
 
 
 def plan(
@@ -64,36 +74,43 @@ def run(
     elif jobs > 1:
         results = _in_processes(tasks, execute, jobs)
     else:
-        results = ((task, execute(task, progress.counter(len(task.seeds)))) for task in tasks)
+        results = ((task, *signed(execute, task, progress.counter(len(task.seeds)))) for task in tasks)
     with contextlib.closing(progress):
-        for task, rows in results:
+        for task, rows, made in results:
             store.add_all(
                 [(task.method, dict(config), seed, of_run)
-                 for config, seed, of_run in zip(task.configs, task.seeds, rows, strict=True)]
+                 for config, seed, of_run in zip(task.configs, task.seeds, rows, strict=True)],
+                made,
             )  # fmt: skip
             if ray is not None or jobs > 1:
                 progress.add(len(task.seeds) * (steps + 1))
+
+
+def signed(execute: Execute, task: Task, after_step: Callable[[int], Any]) -> tuple[Rows, Made]:
+    """The rows, and what made them: in whichever process this is called."""
+    provenance.code()
+    return execute(task, after_step), provenance.here()
 
 
 def _silent(step: int) -> None:
     return None
 
 
-def _in_processes(tasks: Sequence[Task], execute: Execute, jobs: int) -> Iterator[tuple[Task, Rows]]:
+def _in_processes(tasks: Sequence[Task], execute: Execute, jobs: int) -> Iterator[tuple[Task, Rows, Made]]:
     """A new interpreter each: a forked one would share JAX's threads."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(execute, task, _silent): task for task in tasks}
+        running = {pool.submit(signed, execute, task, _silent): task for task in tasks}
         try:
             while running:
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    yield running.pop(future), future.result()
+                    yield running.pop(future), *future.result()
         finally:
             for future in running:
                 future.cancel()
 
 
-def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows]]:
+def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows, Made]]:
     try:
         import ray
     except ImportError as error:
@@ -106,11 +123,16 @@ def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[t
     except OSError as error:
         raise UsageError(f"no Ray cluster answers at {address!r}: {error}") from error
     try:
-        remote = ray.remote(execute)
-        running = {remote.remote(task, _silent): task for task in tasks}
+        remote = ray.remote(signed)
+        running = {remote.remote(execute, task, _silent): task for task in tasks}
         while running:
             (ended, *_), _ = ray.wait(list(running))
-            yield running.pop(ended), ray.get(ended)
+            yield running.pop(ended), *ray.get(ended)
+    except Exception as error:
+        cause = getattr(error, "cause", None)  # Ray's own error has the worker's whole traceback as its text
+        if isinstance(cause, UsageError):
+            raise cause from None
+        raise
     finally:
         ray.shutdown()
 

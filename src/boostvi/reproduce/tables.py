@@ -6,8 +6,10 @@ import csv
 import html
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,43 @@ _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "−":
           "η": r"$\eta$", "≤": r"$\le$", "₋₁": r"$_{-1}$", "₀": r"$_0$", "γ": r"$\gamma$", "–": "--", "≥": r"$\ge$",
           "‖": r"$\|$", "∈": r"$\in$", "λ": r"$\lambda$", "̂": "", "ε": r"$\epsilon$", "²": "$^2$"}  # fmt: skip
 
+LONG = 40
+"""Characters of a cell that one line has room for."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value with its error, standard deviation or range: one cell to read, two columns of a CSV. A spread that is
+    NaN, as of a single run, is left out. spread_digits: None is as many as the value has."""
+
+    value: float
+    spread: float = math.nan
+    digits: int = 4
+    spread_digits: int | None = None
+    form: str = "{} ± {}"
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "–"
+        digits = self.digits if self.spread_digits is None else self.spread_digits
+        value, spread = f"{self.value:.{self.digits}f}", f"{self.spread:.{digits}f}"
+        return minus(value if math.isnan(self.spread) else self.form.format(value, spread))
+
+
+def wrapped(text: str) -> str:
+    """The attribute of an HTML cell whose text may be broken into lines."""
+    return " class=long" if len(text) > LONG else ""
+
+
+def minus(text: str) -> str:
+    """A text whose negative numbers have a true minus sign."""
+    return re.sub(r"(?<!\w)-(?=[\d.])", "−", text)
+
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text, or numbers that are shown with `digits` digits after the point."""
+    """Cells are text, `Spread`, or numbers that are shown with `digits` digits after the point. A header such as "Train
+    LL ± sd" says what the spread of its cells is."""
 
     name: str
     title: str
@@ -27,12 +62,27 @@ class Table:
     notes: Sequence[str] = ()
     digits: int = 3
 
+    def __post_init__(self) -> None:
+        names = list(chain(*self._csv_names()))
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"table {self.name}: columns must have different names, got {sorted(twice)} twice")
+
     def text(self, cell: Any) -> str:
         if isinstance(cell, float):
             if math.isnan(cell):
                 return "–"
-            return f"{cell:.{self.digits}f}".replace("-", "−")
+            return minus(f"{cell:.{self.digits}f}")
         return str(cell)
+
+    def _csv_names(self) -> list[list[str]]:
+        """Of every column its name, or two where it has cells with a spread."""
+        names = []
+        for i, column in enumerate(self.columns):
+            value, _, spread = column.partition(" ± ")
+            both = any(isinstance(row[i], Spread) for row in self.rows)
+            names.append([value, f"{value}, {spread or 'spread'}"] if both else [column])
+        return names
 
     def markdown(self) -> str:
         lines = [f"### {self.title}", "", "| " + " | ".join(self.columns) + " |", "|" + "---|" * len(self.columns)]
@@ -55,15 +105,19 @@ class Table:
         )  # fmt: skip
 
     def csv(self) -> str:
-        out = io.StringIO()
+        def cells(cell: Any, names: list[str]) -> list[Any]:
+            both = [cell.value, cell.spread] if isinstance(cell, Spread) else [cell, math.nan]
+            return ["" if isinstance(c, float) and math.isnan(c) else c for c in both[: len(names)]]
+
+        out, names = io.StringIO(), self._csv_names()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([["" if isinstance(c, float) and math.isnan(c) else c for c in row] for row in self.rows])
+        writer.writerow(chain(*names))
+        writer.writerows([list(chain(*map(cells, row, names))) for row in self.rows])
         return out.getvalue()
 
     def html(self) -> str:
         def cells(tag: str, row: Sequence[Any]) -> str:
-            return "".join(f"<{tag}>{html.escape(self.text(cell))}</{tag}>" for cell in row)
+            return "".join(f"<{tag}{wrapped(text)}>{html.escape(text)}</{tag}>" for text in map(self.text, row))
 
         body = "".join(f"<tr>{cells('td', row)}</tr>" for row in self.rows)
         notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in self.notes)
@@ -74,10 +128,3 @@ class Table:
     def write(self, folder: Path) -> None:
         for suffix, text in (("md", self.markdown()), ("tex", self.latex()), ("csv", self.csv())):
             (folder / f"{self.name}.{suffix}").write_text(text, encoding="utf-8")
-
-
-def plus_minus(value: float, spread: float, digits: int = 4) -> str:
-    """A spread that is NaN, as of a single run, is left out."""
-    if math.isnan(value):
-        return "–"
-    return (f"{value:.{digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{digits}f}")).replace("-", "−")

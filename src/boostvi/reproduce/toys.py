@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from boostvi.reproduce import figures, methods, sweep
+from boostvi.reproduce.compare import sd
 from boostvi.reproduce.experiments import Size, execute
 from boostvi.reproduce.methods import METHODS
-from boostvi.reproduce.page import Report
+from boostvi.reproduce.page import Report, made_by
 from boostvi.reproduce.store import Store
-from boostvi.reproduce.tables import Table, plus_minus
+from boostvi.reproduce.tables import Spread, Table
 
 TARGETS: dict[str, tuple[list[float], list[list[float]], list[list[float]]]] = {
     "two modes": ([0.4, 0.6], [[-1.0], [1.5]], [[0.4], [0.5]]),
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     toys = list(TARGETS)[: {"full": 4, "quick": 2, "smoke": 1}[arguments.mode]]
     print("data: targets with a known answer, no data")
     grid = {name: [METHODS[name].winner] for name in names}
-    report = Report("Toy mixtures: KL to a known target", arguments.out, arguments.mode == "full")
+    report = Report("Toy mixtures: KL to a known target", arguments.out, arguments.mode)
     report.facts["sizes"] = (
         f"{size.steps} steps, {size.seeds} seeds, {size.n_draws} draws, {size.iterations} Adam iterations"
     )
@@ -68,22 +70,24 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
         curves = {name: -store.curves("elbo", name)[1] for name in names}
         for name, kl in curves.items():
             active = store.curves("n_active", name)[1][:, -1]
-            told = [plus_minus(kl[:, t].mean(), kl[:, t].std(), 3) for t in (0, 1, -1)]
-            rows.append([toy, METHODS[name].label, *told,
+            told = [Spread(float(kl[:, t].mean()), sd(kl[:, t]), 3) for t in (0, 1, -1)]
+            rows.append([toy, METHODS[name].marked, *told,
                          float(np.median(kl.min(axis=1))), f"{active.mean():.1f}"])  # fmt: skip
         if auto:
-            kl_of_auto = plus_minus(auto["kl"], auto["se"])
-            rows.append([toy, "auto †", "–", "–", kl_of_auto, auto["kl"], str(auto["n_active"])])
+            nothing = Spread(math.nan)
+            rows.append([toy, "auto †", nothing, nothing, Spread(auto["kl"], auto["se"]), auto["kl"],
+                         str(auto["n_active"])])  # fmt: skip
+        report.facts |= {f"{what}, {toy}": told for what, told in made_by(store).items()}
         store.close()
-        labels = {name: METHODS[name].label for name in names}
+        labels = {name: METHODS[name].marked for name in names}
         file = f"kl-{toy.replace(' ', '-').replace(',', '')}"
         report.figure(file, _figure(toy, curves, labels), f"{toy}: the target, and KL(q‖p) per step (mean over seeds).")
     report.table(
         Table("kl", "KL(q‖p), mean ± sd over seeds",
-              ["target", "method", "step 0 (VI)", "step 1", "last step", "median best", "components"],
+              ["target", "method", "step 0 (VI) ± sd", "step 1 ± sd", "last step ± sd", "median best", "components"],
               rows,
               ["Paper's winners of the ChemReact grid as hyperparameters. † not in the paper.",
-               "auto: one fit (seed 0), ± its standard error."])
+               *(["auto: one fit (seed 0), ± its standard error."] if arguments.mode != "smoke" else [])])
     )  # fmt: skip
     worse = [row for row in rows if row[1] == "Predefined"]
     report.findings += [f"{row[0]}: predefined steps go from KL {row[2]} over {row[3]} to {row[4]}." for row in worse]

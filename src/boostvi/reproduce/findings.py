@@ -1,0 +1,97 @@
+"""What else a logistic regression showed, in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from boostvi.reproduce import methods
+from boostvi.reproduce.claims import label, told
+from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN, UNKNOWN, paired
+from boostvi.reproduce.methods import METHODS
+from boostvi.reproduce.record import Record
+from boostvi.reproduce.tables import Table, minus
+
+MOSTLY = 0.9
+"""Share of steps that is told as what a rule does."""
+
+
+def findings(record: Record, claims: Table) -> list[str]:
+    parts = (_gave_up, _first_component, _auto, _line_search, _sizes)
+    return [_verdicts(claims), *(line for part in parts for line in part(record))]
+
+
+def _verdicts(claims: Table) -> str:
+    count = Counter(row[-1] for row in claims.rows)
+    verdicts = ", ".join(f"“{verdict}” {count[verdict]}" for verdict in (HOLDS, CONTRADICTED, NOT_SEEN, UNKNOWN))
+    return f"{len(claims.rows)} comparisons that the paper makes, in the table of claims: {verdicts}."
+
+
+def _gave_up(record: Record) -> Iterator[str]:
+    shares = {name: record.gave_up(name) for name in methods.ADAPTIVE}
+    always = [label(name) for name, share in shares.items() if share == 1.0]
+    yield (
+        "Backtracking gave up and left the step to the fallback in "
+        + ", ".join(f"{share:.0%} ({label(name)})" for name, share in shares.items())
+        + " of all steps"
+        + (f"; {', '.join(always)} with 100% did what predefined steps do." if always else ".")
+    )
+
+
+def _first_component(record: Record) -> Iterator[str]:
+    """Whether boosting improves on plain VI, with the paper's methods and with ours in the same family."""
+    for ours, whose in ((False, "The paper's methods"), (True, "Ours in the same family †")):
+        there = [name for name in record.names if METHODS[name].ours == ours]
+        if not there:
+            continue
+        best = max(there, key=lambda name: record.cells[name].mean("elbo"))
+        difference = paired(record.cells[best].by_seed("elbo"), record.plain.by_seed("elbo"))
+        yield minus(
+            f"{whose} against plain VI, their first component (ELBO {record.plain.mean('elbo'):.1f}): the best "
+            f"selected cell, {METHODS[best].label}, differs by {told(difference, 1, ' nats')}: "
+        ) + {HOLDS: "boosting improves on it.", CONTRADICTED: "boosting loses."}.get(
+            difference.verdict, f"{difference.verdict}."
+        )
+
+
+def components(auto: dict) -> str:
+    n = auto["n_active"]
+    return f"{n} component{'' if n == 1 else 's'} ({auto['family']}), {auto['n_params']:,} parameters"
+
+
+def _auto(record: Record) -> Iterator[str]:
+    auto = record.extra.get("auto")
+    if auto:
+        finals = (float(np.median(record.store.curves("elbo", name)[1][:, -1])) for name in record.names)
+        ahead = auto["elbo"] - max(*finals, *(cell.mean("elbo") for cell in record.cells.values()))
+        yield minus(
+            f"auto †: ELBO {auto['elbo']:.1f} with {components(auto)}, in {auto['seconds']:.0f} s with the compilation "
+            f"(stopped by {auto['status']}): {abs(ahead):.1f} nats {'above' if ahead >= 0 else 'below'} the best "
+            "diagonal-Laplace variant."
+        )
+
+
+def _line_search(record: Record) -> Iterator[str]:
+    gamma = record.store.curves("gamma", "line-search")[1][:, 1:]
+    stays = float(np.mean(gamma <= 0))
+    yield minus(
+        f"Line search returns γ = 0 in {stays:.0%} of its steps"
+        + (" and so keeps plain VI" if stays > MOSTLY else "")
+        + f"; its selected train LL is {record.cells['line-search'].median('train_ll'):.4f}, plain VI's "
+        f"{record.plain.median('train_ll'):.4f}."
+    )
+
+
+def _sizes(record: Record) -> Iterator[str]:
+    def size(name: str) -> str:
+        active, params = (record.store.curves(column, name)[1][:, -1].mean() for column in ("n_active", "n_params"))
+        return f"{METHODS[name].label} {active:.1f} ({params:,.0f})"
+
+    auto = record.extra.get("auto")
+    yield (
+        "Components (and parameters) after the last step, mean over all runs: "
+        + "; ".join(map(size, record.names))
+        + (f"; auto † {auto['n_active']} ({auto['n_params']:,})." if auto else ".")
+    )

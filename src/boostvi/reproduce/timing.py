@@ -1,0 +1,64 @@
+"""Seconds of single runs, as a user would start them: step sizes and subproblems apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import boostvi as bv
+from boostvi.reproduce import logistic, methods
+from boostvi.reproduce.data import Data
+from boostvi.reproduce.experiments import Size
+
+TIMED = {
+    "full": (
+        ("adaafw", "table"), ("adapfw", "table"), ("adafw", "table"), ("predefined", "table"), ("line-search", "table"),
+        ("adaafw", "fresh"), ("adapfw", "fresh"), ("adafw", "fresh"), ("line-search", "fresh"),
+        ("adafw-exact-fallback", "table"), ("exact", "table"), ("fully-corrective", "table"), ("mixture-elbo", "table"),
+    ),
+    "quick": (("adafw", "table"), ("predefined", "table"), ("line-search", "table")),
+}  # fmt: skip
+"""Methods, and where their trials read: stored draws ("table"), or fresh ones at every trial as in the paper."""
+REPEATS = {"full": 3, "quick": 2}
+"""Timed runs of each method, in turn: of every step's times the least counts, which other work on the machine disturbs
+least."""
+QUICK_STEPS = 4
+
+
+def measure(data: Data, size: Size, mode: str) -> list[dict[str, Any]]:
+    """Compiled before the clock starts. `repeats` has the step-size seconds of each repetition, for the error."""
+    target = logistic.problem(data.X, data.y, data.train, data.test).target
+    steps = size.steps if mode == "full" else QUICK_STEPS
+    seconds: dict[tuple[str, str], list[np.ndarray]] = {key: [] for key in TIMED[mode]}
+    evals = {}
+    for repeat in range(REPEATS[mode] + 1):
+        for method, draws in TIMED[mode]:
+            recipe = _recipe(
+                methods.parts(method, methods.METHODS[method].winner, size.iterations, draws), size.n_draws
+            )
+            history = bv.fit(target, recipe=recipe, max_steps=steps, seed=0, progress=False).history
+            evals[method, draws] = int(history["evals"][-1])
+            if repeat > 0:  # the first one compiles
+                both = [_seconds_step(history), history["seconds_subproblem"][1:]]
+                seconds[method, draws].append(np.array(both))
+    found = []
+    for (method, draws), repeats in seconds.items():
+        step, subproblem = np.min(repeats, axis=0).sum(axis=1)
+        found.append(
+            {"method": method, "draws": draws, "steps": steps, "step": float(step), "subproblem": float(subproblem),
+             "repeats": [float(one[0].sum()) for one in repeats], "evals": evals[method, draws]}
+        )  # fmt: skip
+    return found
+
+
+def _seconds_step(history: Any) -> np.ndarray:
+    """A correction of the weights belongs to the step."""
+    return history["seconds_step"][1:] + history["seconds_correction"][1:]
+
+
+def _recipe(parts: Any, n_draws: int) -> bv.Recipe:
+    return bv.Recipe(
+        first=parts.first, next_component=parts.next_component, direction=parts.direction, step_size=parts.step_size,
+        correction=parts.correction, n_draws=n_draws,
+    )  # fmt: skip
