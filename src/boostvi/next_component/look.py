@@ -162,8 +162,8 @@ def look(
 def _climbed(
     model: CountedTarget, mixture: Mixture, starts: np.ndarray, more: np.ndarray
 ) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
-    """Local maxima of p reached from `starts`, every other one by way of the deflated residual, and from `more`; and ln p
-    there."""
+    """Local maxima of p reached from `starts`, every other one by way of the deflated residual, and from `more`; with
+    ln p there."""
     target, covered = model.target, replace(mixture, family=_deflating(mixture.family))  # type: ignore[arg-type]
 
     def residual(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
