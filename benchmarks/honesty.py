@@ -42,6 +42,8 @@ TRUE_SEED = 987_654
 FALSE_GAP = 0.1
 """Nats: "good" promises less."""
 ACCURATE_GAP = 0.05
+SURPRISE = 4.0
+"""Standard errors by which a mean may differ from its expectation."""
 LEAST_SHARE = 0.1
 """A mode counts as found when the mixture gives it this share of its mass."""
 LOG_Z_ERROR = {"cancer": 0.01, "seeds": 0.0003, "ionosphere": 0.0005, "chemreact": 0.0002, "robot": 0.005}
@@ -55,12 +57,11 @@ def judged(problem: Problem, result: bv.Result) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     draws = result.mixture.sample(TRUE_DRAWS, seed=TRUE_SEED)
     ratios = bv.target.log_densities(result.target, draws) - result.mixture.log_prob(draws)
-    gap, se = problem.log_z - ratios.mean(), ratios.std() / np.sqrt(ratios.size)
-    se = float(np.hypot(se, LOG_Z_ERROR.get(problem.name, 0.0)))
+    gap, se = true_gap(problem.log_z, LOG_Z_ERROR.get(problem.name, 0.0), ratios)
     missing = missing_modes(problem, draws)
     return {
         "verdict": verdict,
-        "gap": float(gap),
+        "gap": gap,
         "gap_se": se,
         "missing_modes": missing,
         "missed_share": result.probes.missed_share if np.isfinite(result.elbo) and result.probes is not None else None,
@@ -72,6 +73,17 @@ def judged(problem: Problem, result: bv.Result) -> dict[str, Any]:
         "reasons": list(result.reasons),
         "judging_seconds": seconds,
     }
+
+
+def true_gap(log_z: float, log_z_error: float, ratios: np.ndarray) -> tuple[float, float]:
+    """log Z − E ln(p/q) over draws of q, and its error. p/(q Z) has mean 1 for certain unless q misses something: where
+    the draws agree, what it explains of their mean is no error."""
+    weights = np.exp(ratios - log_z)
+    spread, root = weights.std(), np.sqrt(ratios.size)
+    sees_all = 0.0 < spread < np.inf and abs(weights.mean() - 1.0) < SURPRISE * spread / root
+    slope = float(np.cov(ratios, weights, bias=True)[0, 1] / spread**2) if sees_all else 0.0
+    parts = log_z - ratios + slope * (weights - 1.0)
+    return float(parts.mean()), float(np.hypot(parts.std() / root, (1.0 - slope) * log_z_error))
 
 
 def missing_modes(problem: Problem, draws: np.ndarray) -> int:
