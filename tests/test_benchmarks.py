@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -19,13 +20,21 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture(scope="module")
 def modules():
     """`_data` and `growth`, imported as the scripts import them."""
+    yield from imported("_data", "growth")
+
+
+@pytest.fixture(scope="module")
+def honesty():
+    for (module,) in imported("honesty", "_data", "deceptive", "targets", kept=1):
+        yield module
+
+
+def imported(*names: str, kept: int | None = None):
+    """The first of these modules, all by default, which are forgotten afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(BENCHMARKS)
-        import _data
-        import growth
-
-        yield _data, growth
-    for name in ("_data", "growth"):
+        yield [importlib.import_module(name) for name in names][:kept]
+    for name in names:
         sys.modules.pop(name, None)
 
 
@@ -117,3 +126,26 @@ def test_the_benchmark_density_is_that_of_logistic_regression(modules, x64, dtyp
     logits = made.X @ z
     by_hand = log_expit(logits[made.y]).sum() + log_expit(-logits[~made.y]).sum() - 0.5 * z @ z
     assert float(data.target_of(made, dtype).log_density(z)) == pytest.approx(by_hand, rel=rtol)
+
+
+class TestTrueGap:
+    """p is a Normal of scale 1 times e², q one of scale s: KL(q, p) = (s² − 1)/2 − ln s."""
+
+    LOG_Z, SCALE = 2.0, 0.9
+
+    def ratios(self, n: int, log_z: float) -> np.ndarray:
+        z = self.SCALE * np.random.default_rng(0).standard_normal(n)
+        return log_z - 0.5 * z**2 + 0.5 * (z / self.SCALE) ** 2 + np.log(self.SCALE)
+
+    def test_the_known_mean_weight_takes_the_noise_out(self, honesty):
+        ratios = self.ratios(20_000, self.LOG_Z)
+        kl = (self.SCALE**2 - 1.0) / 2.0 - np.log(self.SCALE)
+        gap, se = honesty.true_gap(self.LOG_Z, 0.0, ratios)
+        assert abs(gap - kl) < 4.0 * se
+        assert se < 0.5 * ratios.std() / np.sqrt(ratios.size)
+
+    def test_where_half_of_the_mass_is_missed_the_mean_weight_is_no_help(self, honesty):
+        ratios = self.ratios(20_000, self.LOG_Z)
+        gap, se = honesty.true_gap(self.LOG_Z + np.log(2.0), 0.0, ratios)
+        assert gap == pytest.approx(self.LOG_Z + np.log(2.0) - ratios.mean(), abs=1e-12)
+        assert se == pytest.approx(ratios.std() / np.sqrt(ratios.size))
