@@ -1,7 +1,7 @@
 """Can the verdict be trusted? The rate of false "good", with its interval; how often an accurate fit is called good.
 
     python benchmarks/honesty.py [--targets banana,funnel,…] [--seeds 5] [--budgets 1.0,0.2] [--out honesty-output]
-    python benchmarks/honesty.py --table            # the tables of what was measured before
+    python benchmarks/honesty.py --seeds 20 --table # the tables of what was measured before
 
 Every target of `targets.py` is fitted with several seeds, with the budget of the comparison and with one far too
 small; those of `deceptive.py`, which were made to be missed, once with each seed. Every run is recorded when it has
@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("--budgets", type=lambda text: list(map(float, text.split(","))), default=[1.0, 0.2])
     parser.add_argument("--no-traps", dest="traps", action="store_false", help="leave the planted traps out")
     parser.add_argument("--out", type=Path, default=Path("honesty-output"), help="folder for records and tables")
-    parser.add_argument("--table", action="store_true", help="run nothing; print what runs.jsonl has")
+    parser.add_argument("--table", action="store_true", help="run nothing; print what runs.jsonl has of these")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     file = arguments.out / "runs.jsonl"
