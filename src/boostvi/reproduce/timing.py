@@ -23,13 +23,14 @@ TIMED = {
 REPEATS = {"full": 3, "quick": 2}
 """Timed runs of each method, in turn: of every step's times the least counts, which other work on the machine disturbs
 least."""
-QUICK_STEPS = 4
+STEPS = {"full": 15, "quick": 4}
+"""Of each run: with fifty the runs would take an hour."""
 
 
 def measure(data: Data, size: Size, mode: str) -> list[dict[str, Any]]:
     """Compiled before the clock starts. `repeats` has the step-size seconds of each repetition, for the error."""
     target = logistic.problem(data.X, data.y, data.train, data.test).target
-    steps = size.steps if mode == "full" else QUICK_STEPS
+    steps = STEPS[mode]
     seconds: dict[tuple[str, str], list[np.ndarray]] = {key: [] for key in TIMED[mode]}
     evals = {}
     for repeat in range(REPEATS[mode] + 1):
