@@ -47,17 +47,14 @@ def run(steps: int, tau: float = 2.0, delta: float = 1.0, epsilon0: float = 0.0)
     atoms = rng.dirichlet(np.full(POINTS, 1.5), size=ATOMS) + 1e-3
     atoms /= atoms.sum(axis=1, keepdims=True)
     target = rng.dirichlet(np.full(ATOMS, 2.0)) @ atoms
-    estimates = exact_estimates(atoms, target)
-    uniform = jnp.full(ATOMS, 1.0 / ATOMS)
-    best = solve(estimates, uniform, jnp.ones(ATOMS, dtype=bool), CERTIFIED)
-    optimum = float(estimates.objective(estimates.x(best)))
+    estimates, optimum = _prepare(atoms, target)
     rule = Adaptive(initial=0.01, grow=tau, shrink=0.1, max_trials=200, epsilon0=epsilon0)
     found = _frank_wolfe(rule, estimates, jnp.asarray(delta), jnp.arange(1, steps + 1))
     weights, curvature, gaps, failed = map(np.asarray, found)
     if failed.any():
         raise RuntimeError("backtracking gave up on the finite-atom problem, where its test is exact")
     mixed = weights @ atoms
-    error = np.sum(mixed * np.log(mixed / target), axis=1) - optimum
+    error = np.sum(mixed * np.log(mixed / target), axis=1) - float(optimum)
 
     def bound(curvature: np.ndarray, initial_error: float, epsilon0: float) -> np.ndarray:
         history = {"kind": np.array(["frank-wolfe"] * steps), "curvature": curvature}
@@ -70,12 +67,21 @@ def run(steps: int, tau: float = 2.0, delta: float = 1.0, epsilon0: float = 0.0)
     )  # fmt: skip
 
 
-def exact_estimates(atoms: np.ndarray, target: np.ndarray) -> TableEstimates:
+@counted_jit
+@inlined
+def _prepare(atoms: Any, target: Any) -> tuple[TableEstimates, Any]:
+    """The estimates, and F at the best weights."""
+    estimates, count = exact_estimates(atoms, target), atoms.shape[0]
+    best = solve(estimates, jnp.full(count, 1.0 / count), jnp.ones(count, dtype=bool), CERTIFIED)
+    return estimates, estimates.objective(estimates.x(best))
+
+
+def exact_estimates(atoms: Any, target: Any) -> TableEstimates:
     """F(w) = KL(q_w‖p) without error: every point of the set is a draw, and the reference is uniform on them."""
     points, uniform = atoms.shape[1], -np.log(atoms.shape[1])
     estimates = TableEstimates(
-        log_ratios=jnp.asarray(np.log(atoms) - uniform),
-        log_target_ratio=jnp.asarray(uniform - np.log(target)),
+        log_ratios=jnp.log(atoms) - uniform,
+        log_target_ratio=uniform - jnp.log(target),
         share=jnp.full(points, 1.0 / points),
         log_reference=jnp.full(points, uniform),
         slot_of=jnp.zeros(points, dtype=int),

@@ -78,7 +78,7 @@ def run(dim: int, runs: int, n_draws: int, seed: int = 0) -> dict[str, dict[str,
     target = mixture_target(np.asarray(problems[0, :2]))
     (theta,) = jax.tree.leaves(target)
     assert theta.shape == problems[0, :2].shape
-    keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"), runs)
+    keys = jax.random.split(jax.random.key(seed, impl="rbg"), runs)
     mixtures_, tables_ = _prepare(target, problems, keys, n_draws)
     # What the rules on the table see has no dimension: they compile once for all.
     blind = Table(jnp.zeros((runs, 2, n_draws, 0)), tables_.log_target, tables_.log_components, tables_.filled)
