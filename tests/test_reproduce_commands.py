@@ -250,7 +250,6 @@ def test_matrix_factorization(tmp_path):
         np.testing.assert_array_equal(curves(tmp_path, "n_params", method)[:, 0], 660)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["eicu", "wine"])
 def test_the_other_regressions(tmp_path, name):
     page = smoke(tmp_path, name)
