@@ -125,6 +125,31 @@ def test_results_are_computed_once(store):
     assert store.result("auto", lambda: pytest.fail("computed again")) == {"elbo": -1.5}
 
 
+def test_two_commands_in_one_folder_lose_nothing(store):
+    """What the faster one recorded stays; nothing is there twice."""
+
+    def overtaken(task, after_step):
+        other = Store(store.path, {"steps": STEPS})
+        sweep.run([task], other, fake, STEPS, quiet=True)
+        other.close()
+        return [[{**row, "elbo": 1e9} for row in run] for run in fake(task, after_step)]
+
+    finish(store, overtaken)
+    assert len(store.finished()) == 9
+    elbo = store.curves("elbo", "adafw")[1]
+    assert elbo.shape == (6, STEPS + 1)
+    assert elbo.max() < 1e9
+    assert "not recorded" not in store.made()[0]
+
+    def also_overtaken():
+        other = Store(store.path, {"steps": STEPS})
+        other.result("auto", lambda: "first")
+        other.close()
+        return "second"
+
+    assert store.result("auto", also_overtaken) == "first"
+
+
 def test_processes_do_the_same(store):
     finish(store, jobs=2)
     assert len(store.finished()) == 9

@@ -56,7 +56,8 @@ class Store:
         return set(self.connection.execute("SELECT method, config, seed FROM runs"))
 
     def add_all(self, runs: Sequence[Run], made: Made | None = None) -> None:
-        """Several runs in one transaction: all of them, or none. made: by what, if not by this process."""
+        """Several runs in one transaction: all of them, or none. A run that is there, because another command in the
+        same folder was faster, stays as it is. made: by what, if not by this process."""
         row = runs[0][3][0]
         names, kinds = list(row), ["TEXT" if isinstance(value, str) else "NUMERIC" for value in row.values()]
         columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
@@ -66,15 +67,20 @@ class Store:
             db.execute("CREATE INDEX IF NOT EXISTS steps_of_run ON steps (run)")
             ids = []
             for method, config, seed, rows in runs:
-                run = db.execute(
-                    "INSERT INTO runs (method, config, seed) VALUES (?, ?, ?)", (method, config_text(config), seed)
-                ).lastrowid
+                added = db.execute(
+                    "INSERT OR IGNORE INTO runs (method, config, seed) VALUES (?, ?, ?)",
+                    (method, config_text(config), seed),
+                )
+                if not added.rowcount:
+                    continue
+                run = added.lastrowid
                 ids.append(run)
                 db.executemany(
                     f"INSERT INTO steps (run, {listed}) VALUES ({marks})",
                     [(run, *(_or_null(row[name]) for name in names)) for row in rows],
                 )
-            self._sign(made or provenance.here(), ids[0], ids[-1], None)
+            if ids:
+                self._sign(made or provenance.here(), ids[0], ids[-1], None)
 
     def _sign(self, made: Made, first_run: int | None, last_run: int | None, result: str | None) -> None:
         """Within the transaction of what was made."""
@@ -118,14 +124,12 @@ class Store:
 
     def result(self, name: str, compute: Callable[[], Any]) -> Any:
         """A value that is no run (a fit of `auto`, a cross-validation), computed once and kept as JSON."""
-        there = self.results()
-        if name not in there:
+        if name not in self.results():
             text = json.dumps(compute())
             with self.connection as db:
-                db.execute("INSERT INTO results VALUES (?, ?)", (name, text))
-                self._sign(provenance.here(), None, None, name)
-            there[name] = json.loads(text)
-        return there[name]
+                if db.execute("INSERT OR IGNORE INTO results VALUES (?, ?)", (name, text)).rowcount:
+                    self._sign(provenance.here(), None, None, name)
+        return self.results()[name]
 
     def results(self) -> dict[str, Any]:
         """All values that were computed so far."""
