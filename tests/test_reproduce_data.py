@@ -36,7 +36,7 @@ def test_csv_and_npz_hold_the_same(tmp_path, rows, header):
     np.testing.assert_allclose(from_npz.X[from_npz.train].mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(from_npz.X[from_npz.train].std(axis=0), 1.0)
     assert from_npz.is_real
-    assert from_csv.source.endswith(", without a header" if header is None else ", with a header")
+    assert from_csv.source.endswith(", without a header" if header is None else ", with a header, label out")
     assert sorted([*from_npz.train, *from_npz.test]) == list(range(60))
 
 
@@ -48,6 +48,47 @@ def test_label_column_by_name_and_words_as_labels(tmp_path, rows):
     found = datasets.load(path)
     np.testing.assert_array_equal(found.y, y)
     assert found.X.shape == (60, 4)
+
+
+DEATHS = ["a", "icu_mortality", "b", "c", "d", "hospital_mortality"]
+
+
+def with_deaths(path, X, y):
+    body = np.insert(np.column_stack([X, y]), 1, 1 - y, axis=1)
+    return write_rows(path, [DEATHS, *body])
+
+
+@pytest.mark.parametrize("label", ["icu_mortality", "hospital_mortality"])
+def test_one_of_two_labels_is_chosen_and_the_other_is_no_feature(tmp_path, rows, label):
+    X, y = rows
+    path = with_deaths(tmp_path / "own.csv", X, y)
+    with pytest.raises(
+        UsageError, match=r"\(icu_mortality, hospital_mortality\); choose one by --label"
+    ):
+        datasets.load(path)
+    found = datasets.load(path, label=label)
+    np.testing.assert_array_equal(found.y, y if label == "hospital_mortality" else 1 - y)
+    assert found.X.shape == (60, 4)
+    (other,) = {"icu_mortality", "hospital_mortality"} - {label}
+    assert found.source.endswith(f", with a header, label {label}, {other} left out")
+
+
+def test_any_column_or_array_may_be_the_label(tmp_path, rows):
+    X, y = rows
+    path = write_csv(tmp_path / "own.csv", np.column_stack([y, X[:, 1:]]), X[:, 0], "died,b,c,d,e")
+    np.testing.assert_array_equal(datasets.load(path, label="died").y, y)
+    np.savez(tmp_path / "own.npz", X=X, died=y)
+    np.testing.assert_array_equal(datasets.load(tmp_path / "own.npz", label="died").y, y)
+
+
+def test_a_label_that_is_not_there(tmp_path, rows, capsys):
+    X, y = rows
+    with pytest.raises(UsageError, match=r"--label died: .* has no such column; its columns are a, b, c, d, out"):
+        datasets.load(write_csv(tmp_path / "own.csv", X, y, "a,b,c,d,out"), label="died")
+    with pytest.raises(UsageError, match="it has no header"):
+        datasets.load(write_csv(tmp_path / "own.csv", X, y), label="died")
+    assert main(["reproduce", "eicu", "--smoke", "--out", str(tmp_path / "out"), "--label", "died"]) == 2
+    assert "--label names a column of your own file: give it by --data" in capsys.readouterr().err
 
 
 def write_rows(path, rows):

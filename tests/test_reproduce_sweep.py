@@ -189,7 +189,7 @@ def test_a_workers_mistake_is_told_in_words(store, monkeypatch):
 def test_a_worker_with_other_data_refuses(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "own.npz", X=rng.normal(size=(40, 3)), y=np.arange(40) % 2)
-    options = {"data": str(tmp_path / "own.npz"), "full_size": False, "size": (1, 1, 10, 10, 10, None)}
+    options = {"data": str(tmp_path / "own.npz"), "label": None, "full_size": False, "size": (1, 1, 10, 10, 10, None)}
     with pytest.raises(UsageError, match=r"found other data .own\.npz: 40 rows × 3 columns"):
         experiments.build("wine", {**options, "fingerprint": "of other rows"})
 

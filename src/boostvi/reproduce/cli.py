@@ -38,6 +38,7 @@ def add_parser(commands: Any) -> None:
         own.add_argument("--quiet", action="store_true", help="no progress line")
         if name in WITH_DATA:
             own.add_argument("--data", type=Path, default=None, help="your own file, csv or npz (docs/reproduce.md)")
+            own.add_argument("--label", metavar="NAME", default=None, help="its label column, or array of an npz")
             own.add_argument(
                 "--render", action="store_true", help="only make the page, from the runs that are finished so far"
             )
@@ -52,6 +53,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if arguments.jobs < 1:
         raise UsageError(f"--jobs must be at least 1, got {arguments.jobs}")
+    if getattr(arguments, "label", None) and not arguments.data:
+        raise UsageError("--label names a column of your own file: give it by --data")
     suffix = "" if arguments.mode == "full" else f"-{arguments.mode}"
     arguments.out = arguments.out or Path(f"reproduce-{arguments.experiment}{suffix}")
     try:
@@ -68,6 +71,7 @@ def _words(arguments: argparse.Namespace) -> list[str]:
     words = ["reproduce", arguments.experiment, "--out", str(arguments.out)]
     words += [] if arguments.mode == "full" else [f"--{arguments.mode}"]
     words += ["--data", str(arguments.data)] if arguments.data else []
+    words += ["--label", arguments.label] if getattr(arguments, "label", None) else []
     words += ["--render"] if getattr(arguments, "render", False) else []
     words += ["--full-size"] if getattr(arguments, "full_size", False) else []
     words += ["--jobs", str(arguments.jobs)] if arguments.jobs > 1 else []

@@ -55,12 +55,13 @@ def beside(name: str) -> Path | None:
     return None
 
 
-def load(path: Path, columns: int | None = None, standardise: bool = True) -> Data:
-    """A csv (features and a label column) or an npz (X, y, and if there are any train_index, test_index, fold)."""
+def load(path: Path, columns: int | None = None, standardise: bool = True, label: str | None = None) -> Data:
+    """A csv (features and a label column) or an npz (X, y, and if there are any train_index, test_index, fold). label:
+    the name of the column, or of the array, if it is none that is looked for."""
     path = Path(path)
     if not path.is_file():
         raise UsageError(f"--data {path}: there is no such file")
-    arrays, how = files.read(path)
+    arrays, how = files.read(path, label)
     X, y = np.asarray(arrays["X"], dtype=np.float64), np.asarray(arrays["y"])
     if X.ndim != 2 or y.shape != (len(X),):
         raise UsageError(

@@ -10,30 +10,34 @@ import numpy as np
 
 from boostvi.cli import UsageError
 
-LABEL_NAMES = ("y", "label", "class", "target", "out", "output", "mortality", "activity")
-"""Header of the label column; without one of these the last column is the label."""
+LABEL_NAMES = (
+    "y", "label", "class", "target", "out", "output", "activity", "mortality", "hospital_mortality", "icu_mortality",
+    "hospitaldischargestatus", "unitdischargestatus",
+)  # fmt: skip
+"""Headers of label columns, the last ones of eICU; without one of these the last column is the label."""
 MISSING = ("", "na", "nan", "?", "null")
 """Cells without a value, in small letters: neither words nor numbers."""
 
 
-def read(path: Path) -> tuple[dict[str, np.ndarray], str]:
-    """X, y and what else an npz holds; and in words how the file was read."""
-    return (_read_npz(path), "") if path.suffix == ".npz" else _read_csv(path)
+def read(path: Path, label: str | None = None) -> tuple[dict[str, np.ndarray], str]:
+    """X, y and what else an npz holds; and in words how the file was read. label: the column of a csv, or the array of
+    an npz, that is y."""
+    return (_read_npz(path, label or "y"), "") if path.suffix == ".npz" else _read_csv(path, label)
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(path: Path, label: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise UsageError(f"--data {path}: this is no npz archive of plain arrays") from error
-    missing = {"X", "y"} - set(arrays)
+    missing = {"X", label} - set(arrays)
     if missing:
         raise UsageError(f"--data {path}: the npz lacks {' and '.join(sorted(missing))}; it has {', '.join(arrays)}")
-    return arrays
+    return {**arrays, "y": arrays[label]}
 
 
-def _read_csv(path: Path) -> tuple[dict[str, np.ndarray], str]:
+def _read_csv(path: Path, label: str | None) -> tuple[dict[str, np.ndarray], str]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = [row for row in csv.reader(file) if row]
     if len(rows) < 2:
@@ -45,20 +49,37 @@ def _read_csv(path: Path) -> tuple[dict[str, np.ndarray], str]:
     for i, row in enumerate(body):
         if len(row) != width:
             raise UsageError(f"--data {path}: data row {i + 1} has {len(row)} columns, the first has {width}")
-    named = [i for i, name in enumerate(header or []) if name.strip().lower() in LABEL_NAMES]
-    label = named[0] if named else width - 1
-    features = [i for i in range(width) if i != label]
+    names = [name.strip() for name in header or []]
+    at, others = _label_columns(path, names, width, label)
+    features = [i for i in range(width) if i not in (at, *others)]
     for i, row in enumerate(body):
         text = next((row[j] for j in features if is_word(row[j])), None)
         if text is not None:
             raise UsageError(f"--data {path}: data row {i + 1} has {text!r} where a number is wanted")
     X = np.array([[np.nan if _is_missing(row[i]) else float(row[i]) for i in features] for row in body])
-    labels = [row[label].strip() for row in body]
+    labels = [row[at].strip() for row in body]
     without = next((i for i, text in enumerate(labels) if _is_missing(text)), None)
     if without is not None:
         raise UsageError(f"--data {path}: data row {without + 1} has no label ({labels[without]!r})")
     y = np.array(labels) if any(map(is_word, labels)) else np.array([float(text) for text in labels])
-    return {"X": X, "y": y}, ", with a header" if header else ", without a header"
+    how = f", label {names[at]}" + "".join(f", {names[i]} left out" for i in others) if header else ""
+    return {"X": X, "y": y}, f", {'with' if header else 'without'} a header{how}"
+
+
+def _label_columns(path: Path, names: list[str], width: int, label: str | None) -> tuple[int, list[int]]:
+    """The label's column, and others that look like labels: as a feature they would give the answer away."""
+    alike = [i for i, name in enumerate(names) if name.lower() in LABEL_NAMES]
+    if label is not None:
+        if label not in names:
+            told = f"its columns are {', '.join(names)}" if names else "it has no header"
+            raise UsageError(f"--label {label}: {path} has no such column; {told}")
+        at = names.index(label)
+    elif len(alike) > 1:
+        found = ", ".join(names[i] for i in alike)
+        raise UsageError(f"--data {path}: several columns may be the label ({found}); choose one by --label")
+    else:
+        at = alike[0] if alike else width - 1
+    return at, [i for i in alike if i != at]
 
 
 def has_header(rows: list[list[str]]) -> bool:

@@ -24,26 +24,28 @@ EICU_ROWS, EICU_COLUMNS, EICU_POSITIVE = 71_366, 70, 0.07
 def load(experiment: str, options: Mapping[str, Any]) -> Data:
     """The user's file, the rows beside the project, or the stand-in; fewer of them where the size says so."""
     given, rows = options["data"], Size(*options["size"]).rows
-    if experiment == "chemreact":
-        found = _chemreact(given, bool(options["full_size"]))
-    elif experiment == "eicu":
-        stand_in = lambda: datasets.stand_in(  # noqa: E731
-            EICU_ROWS, EICU_COLUMNS, EICU_POSITIVE, what=" for eICU, which needs credentials"
-        )
-        found = datasets.load(Path(given)) if given else stand_in()
+    if given:
+        columns = CHEM_COLUMNS if experiment == "chemreact" else None
+        found = datasets.load(Path(given), columns, label=options["label"])
     else:
-        path = Path(given) if given else datasets.beside("wine.npz")
-        found = datasets.load(path) if path else datasets.stand_in(6_497, 12, 0.25, what=" for the wine data")
+        found = {"chemreact": _chemreact, "eicu": _eicu, "wine": _wine}[experiment](options)
     return found if rows is None else datasets.part(found, rows)
 
 
-def _chemreact(given: str | None, full_size: bool) -> Data:
+def _chemreact(options: Mapping[str, Any]) -> Data:
     beside = datasets.beside("chem10.npz")
-    if given:
-        return datasets.load(Path(given), CHEM_COLUMNS)
-    if beside and not full_size:
+    if beside and not options["full_size"]:
         return datasets.load(beside, CHEM_COLUMNS, standardise=False)
     return datasets.stand_in(CHEM_ROWS, CHEM_COLUMNS, CHEM_POSITIVE, beside, what=" for ChemReact at full size")
+
+
+def _eicu(options: Mapping[str, Any]) -> Data:
+    return datasets.stand_in(EICU_ROWS, EICU_COLUMNS, EICU_POSITIVE, what=" for eICU, which needs credentials")
+
+
+def _wine(options: Mapping[str, Any]) -> Data:
+    beside = datasets.beside("wine.npz")
+    return datasets.load(beside) if beside else datasets.stand_in(6_497, 12, 0.25, what=" for the wine data")
 
 
 def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path:
@@ -54,6 +56,7 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
     size = study.sizes[arguments.mode]
     options = {
         "data": str(arguments.data.resolve()) if arguments.data else None,  # workers may be in another folder
+        "label": arguments.label,
         "full_size": bool(getattr(arguments, "full_size", False)),
         "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, size.rows),
     }
