@@ -62,9 +62,7 @@ def with_deaths(path, X, y):
 def test_one_of_two_labels_is_chosen_and_the_other_is_no_feature(tmp_path, rows, label):
     X, y = rows
     path = with_deaths(tmp_path / "own.csv", X, y)
-    with pytest.raises(
-        UsageError, match=r"\(icu_mortality, hospital_mortality\); choose one by --label"
-    ):
+    with pytest.raises(UsageError, match=r"\(icu_mortality, hospital_mortality\); choose one by --label"):
         datasets.load(path)
     found = datasets.load(path, label=label)
     np.testing.assert_array_equal(found.y, y if label == "hospital_mortality" else 1 - y)

@@ -12,7 +12,7 @@ COMMANDS = {
     "eicu": "Table 2, Fig. 1 (right), step kinds: logistic regression on eICU, or a stand-in of its size",
     "matrix-factorization": "Bayesian matrix factorisation on synthetic data (authors' code)",
     "wine": "logistic regression, red or white wine (authors' code)",
-    "toy-mixtures": "boosting on one- and two-dimensional mixtures (authors' code)",
+    "toy-mixtures": "boosting on mixtures and regressions in one and two dimensions (authors' code)",
 }
 WITH_DATA = ("chemreact", "eicu", "wine")
 

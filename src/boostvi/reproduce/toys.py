@@ -1,4 +1,4 @@
-"""Boosting on one- and two-dimensional mixtures, examples of the authors' code: where the residual ELBO goes wrong."""
+"""Boosting where the answer is known, examples of the authors' code: where the residual ELBO goes wrong."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from boostvi.reproduce.methods import METHODS
 from boostvi.reproduce.page import Report, made_by
 from boostvi.reproduce.store import Store
 from boostvi.reproduce.tables import Spread, Table
+from boostvi.reproduce.toy_targets import TOYS
 
-TARGETS: dict[str, tuple[list[float], list[list[float]], list[list[float]]]] = {
-    "two modes": ([0.4, 0.6], [[-1.0], [1.5]], [[0.4], [0.5]]),
-    "two modes, very different scales": ([0.5, 0.5], [[-2.0], [3.0]], [[0.1], [1.5]]),
-    "four modes": ([0.25] * 4, [[-4.0], [-1.0], [1.5], [5.0]], [[0.5], [0.3], [0.4], [0.8]]),
-    "four modes in 2-d": (
-        [0.3, 0.2, 0.3, 0.2], [[-2.0, -2.0], [2.0, -2.0], [2.0, 2.0], [-2.0, 2.0]],
-        [[0.6, 0.6], [0.5, 0.9], [0.6, 0.6], [0.9, 0.5]],
-    ),
-}  # fmt: skip
-"""Weights, means and scales of mixtures of Normals; log Z = 0, so that KL(q‖p) is minus the ELBO."""
 SIZES = {"full": Size(25, 10, 1000, 1000), "quick": Size(10, 5, 500, 500), "smoke": Size(2, 2, 50, 50, 200)}
 AUTO_SEED = 0
+PIXELS = 200
+"""Points along each side of the picture of a target."""
+SHOWN = {
+    "full": list(TOYS),
+    "quick": ["two modes", "two modes, very different scales", "logistic regression, bimodal"],
+    "smoke": ["two modes"],
+}
+VISIBLE = 1e-3
+"""Share of the highest density from which on it is in the picture."""
 NAMES = {
     "full": (*methods.PAPER, "adafw-exact-fallback", "fully-corrective", "mixture-elbo"),
     "quick": ("adafw", "predefined", "line-search", "mixture-elbo"),
@@ -38,36 +38,31 @@ NAMES = {
 
 
 def problem(toy: str) -> Any:
-    import jax
-
     from boostvi.families import DiagonalNormal
     from boostvi.reproduce.batch import Problem
-    from boostvi.reproduce.one_step import mixture_target
 
-    weights, means, scales = TARGETS[toy]
-    with jax.enable_x64(True):
-        target = mixture_target(np.concatenate([np.array(weights)[:, None], means, scales], axis=1))
-    return Problem(target, DiagonalNormal(), lambda target, draws: {}, lambda measured, i: {})
+    return Problem(TOYS[toy].target(), DiagonalNormal(), lambda target, draws: {}, lambda measured, i: {})
 
 
 def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     size, names = SIZES[arguments.mode], NAMES[arguments.mode]
-    toys = list(TARGETS)[: {"full": 4, "quick": 2, "smoke": 1}[arguments.mode]]
+    toys = SHOWN[arguments.mode]
     print("data: targets with a known answer, no data")
     grid = {name: [METHODS[name].winner] for name in names}
-    report = Report("Toy mixtures: KL to a known target", arguments.out, arguments.mode)
+    report = Report("Toy mixtures and regressions: KL to a known target", arguments.out, arguments.mode)
     report.facts["sizes"] = (
         f"{size.steps} steps, {size.seeds} seeds, {size.n_draws} draws, {size.iterations} Adam iterations"
     )
     rows = []
     for toy in toys:
+        log_z, file = TOYS[toy].log_z(), toy.replace(" ", "-").replace(",", "")
         options = {"toy": toy, "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, None)}
         settings = {"experiment": "toy-mixtures", "grid": {k: list(map(dict, v)) for k, v in grid.items()}, **options}
-        store = Store(arguments.out / f"{toy.replace(' ', '-').replace(',', '')}.sqlite", settings)
+        store = Store(arguments.out / f"{file}.sqlite", settings)
         tasks = sweep.plan(store, "toy-mixtures", options, grid, size.seeds, size.seeds)
         sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
         auto = store.result("auto", functools.partial(_auto, toy)) if arguments.mode != "smoke" else None
-        curves = {name: -store.curves("elbo", name)[1] for name in names}
+        curves = {name: log_z - store.curves("elbo", name)[1] for name in names}
         for name, kl in curves.items():
             active = store.curves("n_active", name)[1][:, -1]
             told = [Spread(float(kl[:, t].mean()), sd(kl[:, t]), 3) for t in (0, 1, -1)]
@@ -75,13 +70,14 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
                          float(np.median(kl.min(axis=1))), f"{active.mean():.1f}"])  # fmt: skip
         if auto:
             nothing = Spread(math.nan)
-            rows.append([toy, "auto †", nothing, nothing, Spread(auto["kl"], auto["se"]), auto["kl"],
-                         str(auto["n_active"])])  # fmt: skip
+            kl = log_z - auto["elbo"]
+            rows.append([toy, "auto †", nothing, nothing, Spread(kl, auto["se"]), kl, str(auto["n_active"])])
         report.facts |= {f"{what}, {toy}": told for what, told in made_by(store).items()}
         store.close()
         labels = {name: METHODS[name].marked for name in names}
-        file = f"kl-{toy.replace(' ', '-').replace(',', '')}"
-        report.figure(file, _figure(toy, curves, labels), f"{toy}: the target, and KL(q‖p) per step (mean over seeds).")
+        report.figure(
+            f"kl-{file}", _figure(toy, curves, labels), f"{toy}: the target, and KL(q‖p) per step (mean over seeds)."
+        )
     report.table(
         Table("kl", "KL(q‖p), mean ± sd over seeds",
               ["target", "method", "step 0 (VI) ± sd", "step 1 ± sd", "last step ± sd", "median best", "components"],
@@ -98,23 +94,21 @@ def _auto(toy: str) -> dict[str, Any]:
     import boostvi as bv
 
     result = bv.fit(problem(toy).target, seed=AUTO_SEED, progress=False)
-    return {"kl": -result.elbo, "se": result.elbo_se, "n_active": int(result.mixture.n_active)}
+    return {"elbo": result.elbo, "se": result.elbo_se, "n_active": int(result.mixture.n_active)}
 
 
 def _figure(toy: str, curves: dict[str, np.ndarray], labels: dict[str, str]) -> Any:
-    weights, means, scales = (np.array(a) for a in TARGETS[toy])
     figure, (left, right) = figures.new(2, width=4.6, height=3.6)
-    low, high = (means - 4 * scales).min(axis=0), (means + 4 * scales).max(axis=0)
-    grid = [np.linspace(a, b, 200) for a, b in zip(low, high, strict=True)]
-
-    def normal(z: np.ndarray, k: int, i: int) -> np.ndarray:
-        return np.exp(-0.5 * ((z - means[k, i]) / scales[k, i]) ** 2) / (scales[k, i] * np.sqrt(2 * np.pi))
-
+    grid, log_density = TOYS[toy].on_grid(PIXELS)
+    density = np.exp(log_density - TOYS[toy].log_z())
     if len(grid) == 1:
-        left.plot(grid[0], sum(w * normal(grid[0], k, 0) for k, w in enumerate(weights)), color="k")
+        left.plot(grid[0], density, color="k")
     else:
-        density = sum(w * np.outer(normal(grid[1], k, 1), normal(grid[0], k, 0)) for k, w in enumerate(weights))
-        left.contour(grid[0], grid[1], density, levels=8, cmap="cividis")
+        left.contour(*grid, density.T, levels=8, cmap="cividis")
+    seen = [side[of] for side, of in zip(grid, np.nonzero(density > VISIBLE * density.max()), strict=True)]
+    left.set_xlim(seen[0].min(), seen[0].max())
+    if len(grid) == 2:
+        left.set_ylim(seen[1].min(), seen[1].max())
     left.set_title("target")
     for i, (name, kl) in enumerate(curves.items()):
         style = figures.DASHES[i % len(figures.DASHES)]
