@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boostvi.reproduce import finite_atoms, synthetic_findings, theorem
+from boostvi.reproduce import finite_atoms, line_search_paths, one_step, synthetic_findings, theorem
 from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN
 
 RUNS, DIMS = 200, [2, 10]
@@ -76,3 +76,23 @@ def test_a_bad_subproblem_is_one():
     """With δ < 1 other atoms are taken: the run is not that of the best ones."""
     best, worse = (finite_atoms.run(20, 2.0, delta) for delta in (1.0, 0.5))
     assert worse.error[0] > 1.1 * best.error[0]
+
+
+def test_paths_end_where_line_search_does():
+    """Up to its tolerance: the rule stops when γ hardly moves."""
+    runs = one_step.run(2, 6, 100)
+    paths = one_step.line_search_paths(2, 6, 100)
+    for draws, name in (("fresh", "line-search"), ("table", "line-search-table")):
+        gammas, slopes = paths[draws]
+        assert gammas.shape == (6, 26)
+        np.testing.assert_allclose(gammas[:, 0], 2 / 3)
+        np.testing.assert_allclose(gammas[:, -1], runs[name]["gamma"], atol=1e-4)
+        inside = (gammas[:, 1:] > 0.0) & (gammas[:, 1:] < 1.0)
+        moved = -0.1 / np.arange(1, 26) * slopes
+        np.testing.assert_allclose(np.diff(gammas)[inside], moved[inside], rtol=1e-9, atol=1e-12)
+
+
+def test_what_is_counted_along_a_line_search():
+    gammas = np.array([[0.6, 0.0, 0.3, 0.0, 1.0], [0.6, 0.0, 0.0, 0.0, 0.0], [0.6, 0.5, 0.5, 0.4, 0.3]])
+    np.testing.assert_array_equal(line_search_paths.returns_to_zero(gammas), [1, 0, 0])
+    np.testing.assert_array_equal(line_search_paths.turns(gammas), [3, 0, 0])

@@ -189,3 +189,19 @@ def boxes(
         handles, [labels[n] for n in values], loc="outside lower center", ncols=min(3, len(values)), fontsize=8
     )
     return figure
+
+
+def line_searches(paths: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Any:
+    """γ above and φ' below, a line for each run; a column for each kind of draws."""
+    figure, axes = new(4, width=4.4, height=2.7, rows=2, sharex=True, sharey="row")
+    for column, (title, (gammas, slopes)) in enumerate(paths.items()):
+        for i, (gamma, slope) in enumerate(zip(gammas, slopes, strict=True)):
+            colour = list(COLOURS.values())[i % len(COLOURS)]
+            axes[column].plot(gamma, color=colour, lw=1, marker=".", ms=3)
+            axes[2 + column].plot(slope, color=colour, lw=1, marker=".", ms=3)
+        axes[column].set_title(title)
+        axes[2 + column].set(xlabel="iteration", yscale="symlog")
+        axes[2 + column].axhline(0.0, color="#888888", lw=0.6)
+    axes[0].set(ylabel="γ", ylim=(-0.03, 1.03))
+    axes[2].set_ylabel("φ'(γ), nats")
+    return figure

@@ -17,6 +17,7 @@ from boostvi.corrections import FullyCorrective
 from boostvi.directions import FrankWolfe
 from boostvi.directions.base import Kind
 from boostvi.families import DiagonalNormal
+from boostvi.line import FreshEstimates, FreshLine, along_table
 from boostvi.mixture import Mixture
 from boostvi.step_sizes import Adaptive, Exact, LineSearch, Predefined
 from boostvi.table import Table
@@ -74,11 +75,7 @@ def random_problems(dim: int, runs: int, seed: int) -> np.ndarray:
 @float64
 def run(dim: int, runs: int, n_draws: int, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
     """γ, kind and KL(q‖p) after one step of each rule, and before it ("start"); the runs are paired."""
-    problems = jnp.asarray(random_problems(dim, runs, seed))
-    target = mixture_target(np.asarray(problems[0, :2]))
-    (theta,) = jax.tree.leaves(target)
-    assert theta.shape == problems[0, :2].shape
-    keys = jax.random.split(jax.random.key(seed, impl="rbg"), runs)
+    target, problems, keys = _problems(dim, runs, seed)
     mixtures_, tables_ = _prepare(target, problems, keys, n_draws)
     # What the rules on the table see has no dimension: they compile once for all.
     blind = Table(jnp.zeros((runs, 2, n_draws, 0)), tables_.log_target, tables_.log_components, tables_.filled)
@@ -99,6 +96,24 @@ def run(dim: int, runs: int, n_draws: int, seed: int = 0) -> dict[str, dict[str,
         }
         for i, name in enumerate(weights)
     }
+
+
+@float64
+def line_search_paths(dim: int, runs: int, n_draws: int, seed: int = 0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """γ along the paper's line search, from its start to its end, and φ' before every iteration; a row for each run.
+    From fresh draws, and from a table, which sees the same draws at every iteration."""
+    target, problems, keys = _problems(dim, runs, seed)
+    found = _paths(target, problems, *_prepare(target, problems, keys, n_draws), keys)
+    return jax.tree.map(np.asarray, found)
+
+
+def _problems(dim: int, runs: int, seed: int) -> tuple[Target, Any, Any]:
+    """The targets' arrays, with one of them as a target, and a key for each."""
+    problems = jnp.asarray(random_problems(dim, runs, seed))
+    target = mixture_target(np.asarray(problems[0, :2]))
+    (theta,) = jax.tree.leaves(target)
+    assert theta.shape == problems[0, :2].shape
+    return target, problems, jax.random.split(jax.random.key(seed, impl="rbg"), runs)
 
 
 def _after_failure(weights: Any, gamma: Any, kind: Any) -> tuple[Any, Any, Any]:
@@ -160,6 +175,33 @@ def _on_fresh_draws(target: Target, problems: Any, mixture: Mixture, table: Tabl
         problem, mixture, table, key = args
         own, rules = _own(target, problem), {n: RULES[n][1] for n in ("adaptive-zero", "line-search")}
         return {n: _move(rule, own, mixture, table, jax.random.fold_in(key, 7)) for n, rule in rules.items()}
+
+    return jax.lax.map(one, (problems, mixture, table, keys))
+
+
+@counted_jit
+@inlined
+def _paths(target: Target, problems: Any, mixture: Mixture, table: Table, keys: Any) -> dict[str, Any]:
+    rule, slot, t = RULES["line-search"][1], jnp.asarray(1), jnp.asarray(FIRST)
+
+    def path(line):
+        def iterate(gamma, i):
+            new, slope = rule.descend(line, gamma, i)
+            return new, (new, slope)
+
+        start = rule.start(line)
+        gammas, slopes = jax.lax.scan(iterate, start, jnp.arange(rule.iterations))[1]
+        return jnp.append(start, gammas), slopes
+
+    def one(args):
+        problem, mixture, table, key = args
+        weights, estimates = mixture.weights, tables.estimates(table, mixture.weights)
+        direction = FrankWolfe()(estimates.gradients(weights), weights, slot)
+        fresh = FreshEstimates(_own(target, problem), mixture, jax.random.fold_in(key, 7), table.n_draws)
+        return {
+            "fresh": path(FreshLine(t, direction.gap, direction.gamma_max, fresh, weights, slot, direction.delta)),
+            "table": path(along_table(estimates, weights, direction, slot, t)),
+        }
 
     return jax.lax.map(one, (problems, mixture, table, keys))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from boostvi.reproduce import figures, one_step, theorem
+from boostvi.reproduce import figures, line_search_paths, one_step, theorem
 from boostvi.reproduce.one_step import RULES
 from boostvi.reproduce.page import Report, made_by
 from boostvi.reproduce.store import Store
@@ -44,9 +45,16 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     progress.close()
     report = Report("Synthetic targets: Fig. 1 (left), and Theorem 1", arguments.out, arguments.mode)
     results = {rule: _by_dim(store, rule, size["dims"]) for rule in ("start", *RULES)}
+    paths = {}
+    if arguments.mode != "smoke":  # one more program for every dimension
+        for dim in size["dims"]:
+            follow = functools.partial(line_search_paths.follow, dim, size["runs"], size["n_draws"])
+            paths[dim] = store.result(f"line-search paths {dim}", follow)
     made = made_by(store)
     store.close()
     fill(report, results, size)
+    if paths:
+        line_search_paths.fill(report, paths)
     report.facts |= made
     theorem.fill(report, size["atom_steps"])
     return report.write(argv)

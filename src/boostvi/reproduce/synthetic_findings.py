@@ -67,7 +67,7 @@ def findings(results: Results, dims: list[int]) -> list[str]:
     noise = [sd(results["line-search"][dim]["kl"]) / sd(results["start"][dim]["kl"]) for dim in dims]
     found.append(
         "“Line search oscillates between zero and one”: with the weights of the γ that it found (the released code "
-        f"returns those of the one before) it ends at 1 in at most {max(at_one):.0%} of the runs; the standard "
+        f"returns those of the one before) it ends at 1 in at most {max(at_one):.0%} of the runs, and the standard "
         f"deviation of its KL is {min(noise):.1f} to {max(noise):.1f} times that of the start."
     )
     return found

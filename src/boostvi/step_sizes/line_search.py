@@ -31,16 +31,24 @@ class LineSearch(StepSize):
         check("tol", self.tol, lambda v: v >= 0, "not negative")
         check_draws(self.draws)
 
+    def start(self, line):
+        return jnp.minimum(2.0 / (line.t + 2.0), line.gamma_max)
+
+    def descend(self, line, gamma, i):
+        """γ after iteration i, and φ' where it was."""
+        slope = line.slope(gamma, i)
+        return jnp.clip(gamma - self.b0 / (i + 1.0) * slope, 0.0, line.gamma_max), slope
+
     def __call__(self, line, state):
-        def descend(carry):
+        def iterate(carry):
             gamma, _, i = carry
-            new = jnp.clip(gamma - self.b0 / (i + 1.0) * line.slope(gamma, i), 0.0, line.gamma_max)
+            new, _ = self.descend(line, gamma, i)
             return new, jnp.abs(new - gamma), i + 1
 
         def moving(carry):
             _, moved, i = carry
             return (moved >= self.tol) & (i < self.iterations)
 
-        start = jnp.minimum(2.0 / (line.t + 2.0), line.gamma_max)
-        gamma, _, trials = jax.lax.while_loop(moving, descend, (start, jnp.asarray(jnp.inf), jnp.asarray(0)))
+        start = self.start(line), jnp.asarray(jnp.inf), jnp.asarray(0)
+        gamma, _, trials = jax.lax.while_loop(moving, iterate, start)
         return gamma, report(state.estimate, jnp.nan, trials, trials * line.slope_cost), jnp.asarray(False)
