@@ -18,7 +18,8 @@ from boostvi.fit import FIRST_CAPACITY
 from boostvi.next_component import Adam, MixtureElbo, PlainVI, ResidualElbo
 from boostvi.step_sizes import Adaptive, Exact, LineSearch, ShortStep
 
-BUDGET = {"recipe": "bbbvi", "family": "diagonal-normal", "n_draws": 20, "elbo_draws": 20}
+# Numbers of draws that no other file has: what that had compiled would not be counted here.
+BUDGET = {"recipe": "bbbvi", "family": "diagonal-normal", "n_draws": 21, "elbo_draws": 23}
 RANDOM = {"first": "random", "next_component": "random"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,11 +22,17 @@ SCALES = np.array([[1.0, 1.0], [0.5, 2.0], [1.0, 0.3], [1.0, 1.0], [0.8, 1.2]])
 SCIPY = {"diagonal-normal": scipy.stats.norm, "diagonal-laplace": scipy.stats.laplace}
 UNIT_VARIANCE = {"diagonal-normal": 1.0, "diagonal-laplace": 2.0}
 
+draw = jax.jit(mixtures.draw, static_argnums=(3, 4))
+
 
 def make(family, weights=WEIGHTS) -> Mixture:
+    return Mixture({"loc": LOCS, "raw_scale": raw_scales()}, np.asarray(weights), family)
+
+
+@functools.cache
+def raw_scales() -> np.ndarray:
     with jax.enable_x64(True):
-        raw = np.asarray(to_raw(jnp.asarray(SCALES)))
-    return Mixture({"loc": LOCS, "raw_scale": raw}, np.asarray(weights), family)
+        return np.asarray(jax.jit(to_raw)(SCALES))
 
 
 def moments(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -73,10 +81,9 @@ def test_log_prob_refuses_another_dimension(mixture, shape):
 def test_log_prob_inside_jit_and_grad(mixture, shape):
     z = np.random.default_rng(1).normal(size=shape)
     with jax.enable_x64(True):
-        value = jax.jit(mixture.log_prob)(jnp.asarray(z))
-        assert isinstance(value, jax.Array)
-        np.testing.assert_allclose(value, reference_log_prob(mixture, z), rtol=1e-10)
-        gradient = jax.grad(lambda z: mixture.log_prob(z).sum())(jnp.asarray(z))
+        value, gradient = jax.jit(lambda z: (mixture.log_prob(z), jax.grad(lambda z: mixture.log_prob(z).sum())(z)))(z)
+    assert isinstance(value, jax.Array)
+    np.testing.assert_allclose(value, reference_log_prob(mixture, z), rtol=1e-10)
     step = 1e-6
     for axis in range(2):
         shift = step * np.eye(2)[axis]
@@ -94,20 +101,21 @@ def test_log_prob_traced_in_single_precision_stays_single(mixture):
 
 def test_gradient_is_finite_with_free_slots(mixture):
     """ln 0 of a free slot must not reach the gradient, neither in z nor in the weights."""
+    z = np.array([0.3, 0.2])
     with jax.enable_x64(True):
-        z = jnp.asarray([0.3, 0.2])
-        free = jax.grad(lambda w: mixtures.log_prob(Mixture(mixture.params, w, mixture.family), z))(
-            jnp.asarray(WEIGHTS)
-        )
+        gradient = jax.grad(lambda w: mixtures.log_prob(Mixture(mixture.params, w, mixture.family), z))
+        free = np.asarray(jax.jit(gradient)(WEIGHTS))
     assert np.isfinite(free).all()
-    density = np.exp(reference_log_prob(mixture, np.asarray(z)))
-    expected = SCIPY[mixture.family.name].pdf(np.asarray(z), LOCS, SCALES).prod(axis=-1) / density
+    density = np.exp(reference_log_prob(mixture, z))
+    expected = SCIPY[mixture.family.name].pdf(z, LOCS, SCALES).prod(axis=-1) / density
     np.testing.assert_allclose(free[WEIGHTS > 0], expected[WEIGHTS > 0], rtol=1e-10)
 
 
-def test_sample_moments(mixture):
+def test_sample_moments_and_seed(mixture):
     n = 40_000
     draws = mixture.sample(n, seed=3)
+    np.testing.assert_array_equal(mixture.sample(n, seed=3), draws)
+    assert not np.isin(mixture.sample(n, seed=2), draws).any()
     assert draws.shape == (n, 2)
     assert draws.dtype == np.float64
     mean, covariance = moments(mixture.family.name)
@@ -123,11 +131,6 @@ def assert_moments(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) 
     assert (np.abs(products.mean(axis=0) - covariance) < 5 * products.std(axis=0) / np.sqrt(n)).all()
 
 
-def test_sample_is_decided_by_its_seed(mixture):
-    np.testing.assert_array_equal(mixture.sample(50, seed=1), mixture.sample(50, seed=1))
-    assert not np.isin(mixture.sample(50, seed=1), mixture.sample(50, seed=2)).any()
-
-
 @pytest.mark.parametrize("n", [0, -1, 2.0, True, "10", None])
 def test_sample_refuses_a_bad_number(mixture, n):
     with pytest.raises(ValueError, match="n must be a positive integer"):
@@ -140,7 +143,7 @@ def test_active_is_the_same_distribution(mixture):
     np.testing.assert_array_equal(active.params["loc"], LOCS[[1, 2, 4]])
     assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(active))
     assert (mixture.n_active, mixture.capacity, active.n_active, active.capacity) == (3, 5, 3, 3)
-    z = np.random.default_rng(4).normal(size=(20, 2))
+    z = np.random.default_rng(4).normal(size=(7, 2))
     np.testing.assert_allclose(active.log_prob(z), mixture.log_prob(z), rtol=1e-13)
 
 
@@ -149,75 +152,72 @@ class TestSlots:
     def test_an_empty_mixture_has_free_slots_only(self):
         mixture = mixtures.empty(DiagonalNormal(), 3, 4)
         assert (mixture.dim, mixture.capacity, mixture.n_active) == (3, 4, 0)
-        assert np.isfinite(mixtures.log_components(mixture, jnp.zeros(3))).all()
+        assert np.isfinite(jax.jit(mixtures.log_components)(mixture, np.zeros(3))).all()
 
     def test_insert_replaces_one_component_and_no_weight(self):
         mixture = make(DiagonalNormal())
-        new = {"loc": jnp.asarray([0.1, 0.2]), "raw_scale": jnp.asarray([0.3, 0.4])}
-        after = mixtures.insert(jax.tree.map(jnp.asarray, mixture), jnp.asarray(3), new)
+        new = {"loc": np.array([0.1, 0.2]), "raw_scale": np.array([0.3, 0.4])}
+        after = jax.jit(mixtures.insert)(jax.tree.map(jnp.asarray, mixture), 3, new)
         np.testing.assert_array_equal(after.weights, WEIGHTS)
-        for name, value in mixtures.component(after, 3).items():
+        for name, value in jax.jit(mixtures.component)(after, 3).items():
             np.testing.assert_array_equal(value, new[name])
         others = [0, 1, 2, 4]
-        np.testing.assert_array_equal(after.params["loc"][jnp.asarray(others)], LOCS[others])
+        np.testing.assert_array_equal(np.asarray(after.params["loc"])[others], LOCS[others])
 
     def test_log_weights(self):
-        np.testing.assert_array_equal(mixtures.log_weights(jnp.asarray([0.0, 1.0])), [-np.inf, 0.0])
+        np.testing.assert_array_equal(jax.jit(mixtures.log_weights)(np.array([0.0, 1.0])), [-np.inf, 0.0])
 
 
 @pytest.mark.usefixtures("x64")
 class TestDraw:
-    n = 20_000
-
-    @pytest.fixture
-    def mixture(self, mixture) -> Mixture:
-        return jax.tree.map(jnp.asarray, mixture)
+    n = 20_001  # no share of it is a whole number
 
     @pytest.mark.parametrize("stratified", [True, False])
     def test_moments_and_density(self, mixture, stratified):
-        z, log_q = mixtures.draw(mixture, jnp.asarray(WEIGHTS), jax.random.key(0), self.n, stratified)
+        z, log_q = draw(mixture, WEIGHTS, jax.random.key(0), self.n, stratified)
         assert_moments(np.asarray(z), *moments(mixture.family.name))
         np.testing.assert_allclose(log_q, reference_log_prob(mixture, np.asarray(z)), rtol=1e-9, atol=1e-9)
 
-    @staticmethod
-    def labels(stratified: bool, n: int) -> np.ndarray:
+    def labels(self, stratified: bool, weights: np.ndarray = WEIGHTS) -> np.ndarray:
         """Which of five far-apart components each draw came from."""
-        far = Mixture(
-            {"loc": 100.0 * jnp.arange(5.0)[:, None], "raw_scale": jnp.zeros((5, 1))}, WEIGHTS, DiagonalNormal()
-        )
-        z, _ = mixtures.draw(far, jnp.asarray(WEIGHTS), jax.random.key(1), n, stratified)
+        far = {"loc": 100.0 * np.arange(5.0)[:, None] * np.ones(2), "raw_scale": np.zeros((5, 2))}
+        z, _ = draw(Mixture(far, weights, DiagonalNormal()), weights, jax.random.key(1), self.n, stratified)
         return np.rint(np.asarray(z)[:, 0] / 100.0).astype(int)
 
     def test_strata_follow_the_weights(self):
         """One point in each of n equal intervals: every count is within 1 of n·w at each of its two ends."""
-        counts = np.bincount(self.labels(True, 1001), minlength=5)
-        assert (np.abs(counts - 1001 * WEIGHTS) <= 2).all()
+        counts = np.bincount(self.labels(True), minlength=5)
+        assert (np.abs(counts - self.n * WEIGHTS) <= 2).all()
         assert (counts[WEIGHTS == 0] == 0).all()
 
     def test_plain_draws_are_multinomial(self):
-        counts = np.bincount(self.labels(False, 10_000), minlength=5)
+        labels = self.labels(False)
+        counts = np.bincount(labels, minlength=5)
         assert (counts[WEIGHTS == 0] == 0).all()
         active = WEIGHTS > 0
-        assert scipy.stats.chisquare(counts[active], 10_000 * WEIGHTS[active]).pvalue > 1e-4
+        assert scipy.stats.chisquare(counts[active], self.n * WEIGHTS[active]).pvalue > 1e-4
         # Independent draws come in no order; strata do.
-        assert (np.diff(self.labels(False, 100)) < 0).any()
+        assert (np.diff(labels[:100]) < 0).any()
 
     def test_other_weights_than_the_mixtures_own(self):
-        alone = jnp.asarray([0.0, 0.0, 0.0, 0.0, 1.0])
-        z, log_q = mixtures.draw(jax.tree.map(jnp.asarray, make(DiagonalNormal())), alone, jax.random.key(2), 500)
+        alone = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+        z, log_q = draw(make(DiagonalNormal()), alone, jax.random.key(2), self.n, True)
         expected = scipy.stats.norm.logpdf(np.asarray(z), LOCS[4], SCALES[4]).sum(axis=-1)
         np.testing.assert_allclose(log_q, expected, rtol=1e-10)
 
     def test_weights_that_sum_to_less_lose_nothing(self):
         """Rounding may leave Σw below 1; no draw may fall behind the last active slot."""
-        short = jnp.asarray([0.0, 0.5, 0.5 - 1e-9, 0.0, 0.0])
-        z, _ = mixtures.draw(jax.tree.map(jnp.asarray, make(DiagonalNormal())), short, jax.random.key(3), 4000)
-        assert np.abs(np.asarray(z)).max() < 9.0 - 1.0  # the free slots sit at ±9
+        short = np.array([0.0, 0.5, 0.5 - 1e-9, 0.0, 0.0])
+        assert set(self.labels(True, short)) == {1, 2}
 
     def test_chunks_change_nothing(self, monkeypatch, mixture):
-        whole = mixtures.draw(mixture, jnp.asarray(WEIGHTS), jax.random.key(4), 1000)
+        def drawn():
+            afresh = jax.jit(lambda *args: mixtures.draw(*args, 1000))
+            return afresh(mixture, WEIGHTS, jax.random.key(4))
+
+        whole = drawn()
         monkeypatch.setattr(mixtures, "GATHER_BYTES", 2**10)
-        parts = mixtures.draw(mixture, jnp.asarray(WEIGHTS), jax.random.key(4), 1000)
+        parts = drawn()
         np.testing.assert_allclose(parts[0], whole[0], rtol=1e-13)
         np.testing.assert_allclose(parts[1], whole[1], rtol=1e-10)
 
@@ -226,14 +226,13 @@ def covariance_of_condition(number: float, dim: int):
     """A component whose covariance has this condition number, rotated at random."""
     rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
     covariance = (rotation * np.geomspace(1.0, number, dim) / np.sqrt(number)) @ rotation.T
-    return FullRankNormal().from_gaussian(
-        jax.random.key(0), jnp.zeros(dim), jnp.asarray(0.5 * (covariance + covariance.T))
-    )
+    symmetric = 0.5 * (covariance + covariance.T)
+    return jax.jit(FullRankNormal().from_gaussian)(jax.random.key(0), np.zeros(dim), symmetric)
 
 
 def long_chain(dim: int):
     """Each coordinate ten times the sum of those before it, plus noise: a solve doubles its rounding at every row."""
-    return {"loc": jnp.zeros(dim), "raw_scale": jnp.zeros(dim), "lower": jnp.tril(jnp.full((dim, dim), 10.0), -1)}
+    return {"loc": np.zeros(dim), "raw_scale": np.zeros(dim), "lower": np.tril(np.full((dim, dim), 10.0), -1)}
 
 
 @pytest.mark.usefixtures("x64")
@@ -249,10 +248,10 @@ def test_an_ill_conditioned_component_invents_no_density(make_params, size, solv
     family, n = FullRankNormal(), 4000
     params = make_params(size, 6) if size else make_params(40)
     dim = params["loc"].size
-    mixture = Mixture(jax.tree.map(lambda leaf: leaf[None], params), jnp.ones(1), family)
-    z, log_q = mixtures.draw(mixture, mixture.weights, jax.random.key(1), n)
-    scale = np.asarray(jax.nn.softplus(params["raw_scale"]))
+    mixture = Mixture(jax.tree.map(lambda leaf: np.asarray(leaf)[None], params), np.ones(1), family)
+    z, log_q = draw(mixture, mixture.weights, jax.random.key(1), n, True)
+    scale = np.logaddexp(0.0, params["raw_scale"])
     entropy = 0.5 * dim * (1.0 + np.log(2 * np.pi)) + np.log(scale).sum()
     error = np.sqrt(0.5 * dim / n)
     assert abs(-np.mean(log_q) - entropy) < 4 * error
-    assert (abs(-np.mean(mixtures.log_prob(mixture, z)) - entropy) < 4 * error) == solvable
+    assert (abs(-np.mean(jax.jit(mixtures.log_prob)(mixture, z)) - entropy) < 4 * error) == solvable

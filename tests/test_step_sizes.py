@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import jax
@@ -64,8 +65,7 @@ def lines(six_atoms):
     weights[:, 0] += 0.1
     weights[:5] = np.eye(6)[:5]
     slots = np.where(weights.min(axis=1) == 0.0, np.argmin(weights, axis=1), rng.integers(6, size=50))
-    weights = jnp.asarray(weights / weights.sum(axis=1, keepdims=True))
-    slots = jnp.asarray(slots)
+    weights /= weights.sum(axis=1, keepdims=True)
 
     @jax.jit
     def prepare(table, weights, slots):
@@ -185,7 +185,7 @@ def slopes_at(lines, gammas):
 @pytest.mark.parametrize("index", [(7, 0), (20, 1), (33, 2), (45, 3)])
 def test_exact_agrees_with_scipy(taken, lines, index):
     found = taken("exact")
-    line = jax.tree.map(lambda leaf: np.asarray(leaf[index]), lines[0])
+    line = jax.tree.map(lambda leaf: np.asarray(leaf)[index], lines[0])
     x, dx, share, potential = line.x, line.dx, line.estimates.share, line.estimates.log_target_ratio
 
     def slope(gamma):
@@ -274,7 +274,12 @@ def test_adaptive_says_when_it_gives_up(taken, name):
 
 
 def one_line(lines, index):
-    return jax.tree.map(lambda leaf: leaf[index][None, None], lines[0])
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index][None, None], lines[0])
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def distance_along(line, kind):
+    return jax.vmap(jax.vmap(lambda one: one.distance(kind)))(line)
 
 
 @pytest.mark.parametrize("distance", ["kl", "l2"])
@@ -282,7 +287,7 @@ def test_lipschitz_form_is_the_curvature_form_times_the_distance(lines, distance
     lipschitz = Adaptive(form="lipschitz", distance=distance, initial=4.0)
     for index in ((12, 0), (25, 1), (40, 2)):
         line = one_line(lines, index)
-        unit = jax.vmap(jax.vmap(lambda one: one.distance(distance)))(line).item()
+        unit = distance_along(line, distance).item()
         assert unit > 0.0
         ours, theirs = take(lipschitz, line), take(Adaptive(initial=4.0 * unit), line)
         assert ours.trials.item() == theirs.trials.item()
@@ -328,10 +333,10 @@ def test_max_trials_counts_how_often_the_estimate_grows(lines, taken):
 
 
 def test_the_estimate_is_carried_to_the_next_step(lines):
-    line = jax.tree.map(lambda leaf: leaf[30, 0], lines[0])
+    line = jax.tree.map(lambda leaf: np.asarray(leaf)[30, 0], lines[0])
     rule = Adaptive(shrink=0.5, grow=3.0)
-    state = replace(rule.init(), estimate=jnp.asarray(64.0))
-    _, after, failed = rule(line, state)
+    state = replace(rule.init(), estimate=np.array(64.0))
+    _, after, failed = jax.jit(lambda *args: rule(*args))(line, state)
     assert not failed
     assert float(after.estimate) == pytest.approx(32.0 * 3.0 ** (int(after.trials) - 1))
 
@@ -362,12 +367,21 @@ def move(known, rule, *, t=1, direction=None):
     )  # fmt: skip
 
 
+estimates_of = jax.jit(tables.estimates)
+
+
+@jax.jit
+def objective_at(table, center, weights):
+    estimates = tables.estimates(table, center)
+    return estimates.objective(estimates.x(weights))
+
+
 def weight_error(known) -> float:
     """Standard error of the best weight on the table.
 
     At the true weights ln q = ln p, so φ' = −c·mean[dx]: its noise over φ'' = mean[dx²/x], c being the centre.
     """
-    estimates = tables.estimates(known.table, known.weights)
+    estimates = estimates_of(known.table, known.weights)
     real = np.asarray(estimates.share) > 0
     ratios = np.exp(np.asarray(estimates.log_ratios))[:, real]
     dx = ratios[1] - ratios[0]
@@ -390,8 +404,7 @@ def test_exact_recovers_the_weight(known):
 def test_adaptive_on_a_known_mixture(known, name):
     """Overlapping modes: a step that lowers F. Separated modes: it gives up, says so, and the fallback recovers p."""
     weights, state, info = move(known, RULES[name])
-    estimates = tables.estimates(known.table, known.weights)
-    before, after = (float(estimates.objective(estimates.x(w))) for w in (known.weights, weights))
+    before, after = (float(objective_at(known.table, known.weights, w)) for w in (known.weights, weights))
     if known.name == "overlapping":
         assert int(info.kind) == Kind.FRANK_WOLFE
         assert after < before - 0.5 * float(info.gamma) * float(info.gap) + 1e-12
@@ -506,10 +519,9 @@ def test_fresh_gradients(fresh):
 @pytest.mark.parametrize("name", ["frank-wolfe", "away", "pairwise"])
 def test_fresh_direction_and_its_gap(fresh, name):
     g, sd = fresh.potential(fresh.weights)
-    weights = jnp.asarray(fresh.weights)
     rule = DIRECTIONS[name]()
-    found, evals = jax.jit(boosting._fresh_direction)(fresh.estimates, rule, weights, jnp.asarray(2))
-    exact = rule(jnp.asarray(g), weights, jnp.asarray(2))
+    found, evals = jax.jit(boosting._fresh_direction)(fresh.estimates, rule, fresh.weights, 2)
+    exact = jax.jit(lambda *args: rule(*args))(g, fresh.weights, 2)
     np.testing.assert_allclose(found.delta, exact.delta, atol=1e-14)
     assert int(found.kind) == int(exact.kind)
     # Drawn from the positive and the negative part, or from each slot: the noise is at most that of all slots together.
@@ -518,21 +530,21 @@ def test_fresh_direction_and_its_gap(fresh, name):
     assert int(evals) == (2 * N_FRESH if name == "frank-wolfe" else 4 * N_FRESH)
 
 
+@jax.jit
+def ask(estimates, direction, weights, gamma, trial):
+    """All that the line towards slot 2 knows."""
+    line = FreshLine(jnp.ones(()), direction.gap, direction.gamma_max, estimates, weights, 2, direction.delta)
+    return (
+        line.value(gamma, trial), line.slope(gamma, trial), line.divergence(gamma, trial),
+        line.distance("kl"), line.distance("l2"),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("gamma", [0.0, 0.2, 0.7])
 def test_fresh_line(fresh, gamma):
-    weights, slot = jnp.asarray(fresh.weights), jnp.asarray(2)
     g, _ = fresh.potential(fresh.weights)
-    direction = FrankWolfe()(jnp.asarray(g), weights, slot)
-
-    @jax.jit
-    def ask(estimates, gamma, trial):
-        line = FreshLine(jnp.ones(()), direction.gap, direction.gamma_max, estimates, weights, slot, direction.delta)
-        return (
-            line.value(gamma, trial), line.slope(gamma, trial), line.divergence(gamma, trial),
-            line.distance("kl"), line.distance("l2"),
-        )  # fmt: skip
-
-    first, second = (np.array(ask(fresh.estimates, jnp.asarray(gamma), trial)) for trial in (0, 1))
+    direction = jax.jit(lambda *args: FrankWolfe()(*args))(g, fresh.weights, 2)
+    first, second = (np.array(ask(fresh.estimates, direction, fresh.weights, gamma, trial)) for trial in (0, 1))
     assert np.all(first[:3] != second[:3])  # new draws at every trial
     np.testing.assert_array_equal(first[3:], second[3:])
     value, slope, divergence, kl, l2 = first

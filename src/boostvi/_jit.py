@@ -56,6 +56,11 @@ def counted_jit(function: Callable[P, R] | None = None, *, runs_model: bool = Fa
     return call
 
 
+def compile_without_optimisation() -> None:
+    """For a process whose programs hardly run; before the first of them is compiled."""
+    QUICK["xla_backend_optimization_level"] = 0
+
+
 @functools.cache
 def quick_options() -> dict[str, Any]:
     """Those of QUICK that the installed XLA knows: it drops options without notice. Asked at the first call of a
