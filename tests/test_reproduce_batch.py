@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import jax
@@ -132,3 +134,24 @@ def test_intercept_has_a_wide_prior(data, x64):
     at = jax.numpy.zeros(4).at[0].set(10.0)
     assert target.dim == 4
     assert float(none.log_density(at) - none.log_density(0.0 * at)) == pytest.approx(-0.5)
+
+
+def test_a_shape_is_seen_once_alone_and_then_side_by_side():
+    """Whoever comes first compiles; the others wait for nobody, have 64 bits too, and keep their order."""
+    threads, meeting, alone = batch.Threads(ThreadPoolExecutor(2)), threading.Barrier(2), []
+
+    def double(item):
+        if threading.current_thread() is threading.main_thread():
+            alone.append(item)
+        else:
+            meeting.wait(timeout=30)  # a thread that has nobody beside it ends in an error here
+        return jax.numpy.asarray(2.0 * item).dtype, 2 * item
+
+    with threads.pool, jax.enable_x64(True):
+        found = threads.map(double, [10, 11, 20, 12], lambda item: item // 10)
+        assert alone == [10, 20]
+        assert [value for _, value in found] == [20, 22, 40, 24]
+        assert [value for _, value in threads.map(double, [21, 13], lambda item: item // 10)] == [42, 26]
+        assert {str(dtype) for dtype, _ in found} == {"float64"}
+        with pytest.raises(ZeroDivisionError):
+            threads.map(lambda item: 1 // item, [1, 0], lambda item: "all alike")

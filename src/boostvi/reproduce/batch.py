@@ -11,9 +11,11 @@ makes of it alone, for compositions that always find a component and correct at 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -77,6 +79,27 @@ class Shared:
     runs: list[int]
 
 
+@dataclass
+class Threads:
+    """Programs side by side, one for each core: XLA itself splits only large operations, and a subproblem has many
+    small ones. An item of a shape that was not there before goes alone, because it compiles for all others."""
+
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(os.cpu_count()))
+    seen: set[Hashable] = field(default_factory=set)
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any], shape: Callable[[Any], Hashable]) -> list[Any]:
+        results: dict[int, Any] = {}
+        for i, item in enumerate(items):
+            key = function.__qualname__, shape(item)
+            if key not in self.seen:
+                self.seen.add(key)
+                results[i] = function(item)
+        # 64-bit arithmetic is switched on for each thread, and for the calling one only.
+        others = [i for i in range(len(items)) if i not in results]
+        results |= zip(others, self.pool.map(float64(function), [items[i] for i in others]), strict=True)
+        return [results[i] for i in range(len(items))]
+
+
 Row = dict[str, Any]
 Infos = dict[int, tuple[Info, Any]]
 """Of every run: what its step did, and the evaluations that it took with its subproblem."""
@@ -108,13 +131,15 @@ def _steps(
     moving = (parts.direction, parts.step_size, parts.correction)
     rules = jax.tree.map(np.array, jax.vmap(lambda rule: rule.init(), axis_size=len(seeds))(parts.step_size))
     first, next_component = compositions[0].first, compositions[0].next_component
-    shared, infos, seconds = _timed(_first, problem, first, seeds, settings)
-    yield _rows(problem, shared, infos, settings, {"seconds_subproblem": seconds, "seconds_step": 0.0})
-    for _ in range(settings.steps):
-        shared = [_with_a_free_slot(one, settings.steps + 1) for one in shared]
-        shared, found, seconds = _timed(_next, problem, next_component, shared)
-        shared, infos, step_seconds = _timed(_move, moving, rules, shared, found)
-        yield _rows(problem, shared, infos, settings, {"seconds_subproblem": seconds, "seconds_step": step_seconds})
+    threads = Threads()
+    with threads.pool:
+        shared, infos, seconds = _timed(_first, problem, first, seeds, settings)
+        yield _rows(threads, problem, shared, infos, settings, seconds, 0.0)
+        for _ in range(settings.steps):
+            shared = [_with_a_free_slot(one, settings.steps + 1) for one in shared]
+            shared, found, seconds = _timed(_next, threads, problem, next_component, shared)
+            shared, infos, step_seconds = _timed(_move, threads, moving, rules, shared, found)
+            yield _rows(threads, problem, shared, infos, settings, seconds, step_seconds)
 
 
 def _timed(function: Callable[..., Any], *args: Any) -> tuple[Any, Any, float]:
@@ -162,33 +187,49 @@ def _with_a_free_slot(shared: Shared, most: int) -> Shared:
     return Shared(programs.grow(shared.state, min(2 * capacity, most)), shared.runs)
 
 
-def _next(problem: Problem, next_component: Any, shared: list[Shared]) -> tuple[list[Shared], list[Any]]:
+def _next(
+    threads: Threads, problem: Problem, next_component: Any, shared: list[Shared]
+) -> tuple[list[Shared], list[Any]]:
     """Every state with its next component in the table; and of each the slot and the evaluations."""
-    target, axes, found = problem.target, problem.axes, []
+    target, axes = problem.target, problem.axes
     capacity = lambda one: one.state.mixture.capacity  # noqa: E731
     shared = sorted(shared, key=capacity)
+    pieces = []
     for _, alike in groupby(shared, capacity):
-        for piece, count in _padded(list(alike), SEARCH_WIDTHS):
-            own = np.array([one.runs[0] for one in piece])
-            states = tuple(one.state for one in piece)
-            proposals = programs.next_components(next_component, target, axes, own, states)
-            for one, proposal in zip(piece[:count], proposals, strict=False):
-                state, key = one.state, jax.random.fold_in(sub_keys(one.state.key, 5)[2], 0)
-                mixture, table, *more = programs.insert(
-                    target, axes, one.runs[0], state.mixture, state.table, key, proposal
-                )
-                one.state = replace(state, mixture=mixture, table=table)
-                found.append(more)
-    return shared, found
+        states = list(alike)
+        # Two programs of 4 side by side take less time than one of 16 that is half empty.
+        few = len(states) % SEARCH_WIDTHS[-1] <= 2 * SEARCH_WIDTHS[-2]
+        whole = len(states) // SEARCH_WIDTHS[-1] * SEARCH_WIDTHS[-1] if few else len(states)
+        pieces += [*_padded(states[:whole], SEARCH_WIDTHS), *_padded(states[whole:], SEARCH_WIDTHS[:-1])]
+
+    def search(padded):
+        piece, count = padded
+        states, found = tuple(one.state for one in piece), []
+        own = np.array([one.runs[0] for one in piece])
+        proposals = programs.next_components(next_component, target, axes, own, states)
+        for one, proposal in zip(piece[:count], proposals, strict=False):
+            state, key = one.state, jax.random.fold_in(sub_keys(one.state.key, 5)[2], 0)
+            mixture, table, *more = programs.insert(
+                target, axes, one.runs[0], state.mixture, state.table, key, proposal
+            )
+            one.state = replace(state, mixture=mixture, table=table)
+            found.append(more)
+        return found
+
+    found = threads.map(search, pieces, lambda padded: (len(padded[0]), capacity(padded[0][0])))
+    return shared, [more for of_piece in found for more in of_piece]
 
 
-def _move(moving: Any, rules: Any, shared: list[Shared], found: list[Any]) -> tuple[list[Shared], Infos]:
+def _move(
+    threads: Threads, moving: Any, rules: Any, shared: list[Shared], found: list[Any]
+) -> tuple[list[Shared], Infos]:
     """The states after the step, each with a table of its own. Runs stay together as long as their weights are equal to
     the last bit."""
-    after: list[Shared] = []
     infos: Infos = {}
-    for one, (slot, evals) in zip(shared, found, strict=True):
-        parted: dict[bytes, Shared] = {}
+
+    def move(item):
+        one, (slot, evals) = item
+        parted = {}
         for piece, count in _padded(one.runs, MOVE_WIDTHS):
             own_parts, own_rules = jax.tree.map(lambda leaf, piece=piece: leaf[np.array(piece)], (moving, rules))
             state, weights, own_rules, info = programs.move(own_parts, own_rules, one.state, slot)
@@ -203,21 +244,31 @@ def _move(moving: Any, rules: Any, shared: list[Shared], found: list[Any]) -> tu
                 own_rule, own_info = jax.tree.map(lambda leaf, j=j: leaf[j], (own_rules, info))
                 jax.tree.map(lambda leaf, new, i=i: leaf.__setitem__(i, new), rules, own_rule)
                 infos[i] = own_info, own_info.evals + evals
-        after += parted.values()
-    return after, infos
+        return parted.values()
+
+    def shape(item):
+        one, _ = item
+        return one.state.mixture.capacity, *(len(piece) for piece, _ in _padded(one.runs, MOVE_WIDTHS))
+
+    moved = threads.map(move, list(zip(shared, found, strict=True)), shape)
+    return [one for of_state in moved for one in of_state], infos
 
 
 def _rows(
-    problem: Problem, shared: list[Shared], infos: Infos, settings: Settings, seconds: dict[str, float]
-) -> dict[int, Row]:
+    threads: Threads, problem: Problem, shared: list[Shared], infos: Infos, settings: Settings, seconds: float,
+    step_seconds: float,
+) -> dict[int, Row]:  # fmt: skip
     """What one step did in every run, with the ELBO and the measures on fresh draws."""
     target, axes = problem.target, problem.axes
     n_params, rows = problem.family.n_params(target.dim), {}
-    measured = [
-        programs.measure(problem.measure, target, axes, one.runs[0], one.state, settings.elbo_draws) for one in shared
-    ]
-    for one, arrays in zip(shared, measured, strict=True):
-        log_target, log_q, own = jax.tree.map(np.asarray, arrays)
+
+    def measure(one):
+        return jax.tree.map(
+            np.asarray, programs.measure(problem.measure, target, axes, one.runs[0], one.state, settings.elbo_draws)
+        )
+
+    measured = threads.map(measure, shared, lambda one: one.state.mixture.capacity)
+    for one, (log_target, log_q, own) in zip(shared, measured, strict=True):
         fresh = diagnostics.evaluate(log_target, log_q)
         n_active = one.state.mixture.n_active
         of_state = {
@@ -225,7 +276,8 @@ def _rows(
             "elbo_se": fresh.elbo_se,
             "n_active": n_active,
             "n_params": n_active * n_params,
-            **seconds,
+            "seconds_subproblem": seconds,
+            "seconds_step": step_seconds,
             **problem.summarise(own, one.runs[0]),
         }
         for i in one.runs:
