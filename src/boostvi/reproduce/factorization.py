@@ -1,4 +1,4 @@
-"""Bayesian matrix factorisation on synthetic data: an experiment of the authors' code that is not in the paper."""
+"""Bayesian matrix factorisation: an experiment of the authors' code that is not in the paper."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from boostvi.reproduce import figures, methods, sweep
+from boostvi.cli import UsageError
+from boostvi.reproduce import entries, figures, methods, sweep
 from boostvi.reproduce.compare import sd
+from boostvi.reproduce.entries import Entries
 from boostvi.reproduce.experiments import Size, execute
 from boostvi.reproduce.methods import METHODS
 from boostvi.reproduce.page import Report, made_by
 from boostvi.reproduce.store import Store
 from boostvi.reproduce.tables import Spread, Table, minus
 
-ROWS, COLUMNS, RANK, SEEN = 50, 60, 3, 0.5
-NOISE = 0.1
-"""Standard deviation of an entry around its product, in the data and in the model."""
-SIZES = {"full": Size(50, 10, 1000, 1000), "quick": Size(8, 3, 100, 500), "smoke": Size(2, 2, 30, 50, 100)}
+SIZES = {"full": Size(50, 10, 1000, 1000), "quick": Size(8, 3, 100, 500, rows=60), "smoke": Size(2, 2, 30, 50, 100, 30)}
+"""rows: and columns, of the user's own matrix."""
 AUTO_SECONDS = {"full": 120.0, "quick": 30.0}
 """Budget of `auto`, which no smoke run has: rotations of the factors are modes without end."""
 AUTO_DRAWS = 1000
@@ -33,14 +33,7 @@ NAMES = {
 }
 
 
-def entries(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """R = U Vᵀ + noise, and which entries are seen."""
-    rng = np.random.default_rng(seed)
-    factors = rng.standard_normal((ROWS, RANK)) @ rng.standard_normal((COLUMNS, RANK)).T
-    return factors + NOISE * rng.standard_normal((ROWS, COLUMNS)), rng.random((ROWS, COLUMNS)) < SEEN
-
-
-def problem(entries_seed: int) -> Any:
+def problem(found: Entries) -> Any:
     """U, V ~ N(0, 1); mean squared error of the mean prediction on seen and on hidden entries."""
     import jax
     import jax.numpy as jnp
@@ -49,52 +42,64 @@ def problem(entries_seed: int) -> Any:
     from boostvi.reproduce.batch import Problem
     from boostvi.target import Target
 
-    values, seen = entries(entries_seed)
+    (rows, columns), rank = found.values.shape, found.rank
     with jax.enable_x64(True):
-        held, mask = jnp.asarray(values), jnp.asarray(seen, jnp.float64)
+        held = jnp.asarray(found.values)
+        seen, hidden = jnp.asarray(found.seen, jnp.float64), jnp.asarray(found.hidden, jnp.float64)
 
-    def product(z):
-        return z[: ROWS * RANK].reshape(ROWS, RANK) @ z[ROWS * RANK :].reshape(COLUMNS, RANK).T
+    def factors(z):
+        return z[..., : rows * rank].reshape(-1, rows, rank), z[..., rows * rank :].reshape(-1, columns, rank)
 
     def log_density(z):
-        likelihood = jax.scipy.stats.norm.logpdf(held, product(z), NOISE)
-        return jnp.sum(mask * likelihood) + jnp.sum(jax.scipy.stats.norm.logpdf(z))
+        (u,), (v,) = factors(z)
+        likelihood = jax.scipy.stats.norm.logpdf(held, u @ v.T, found.noise)
+        return jnp.sum(seen * likelihood) + jnp.sum(jax.scipy.stats.norm.logpdf(z))
 
     def measure(target, draws):
-        predicted = jnp.mean(jax.vmap(product)(draws), axis=0)
+        predicted = jnp.einsum("nik,njk->ij", *factors(draws)) / len(draws)
         errors = (held - predicted) ** 2
         return {
-            "train_mse": jnp.sum(mask * errors) / jnp.sum(mask),
-            "test_mse": jnp.sum((1 - mask) * errors) / jnp.sum(1 - mask),
+            "train_mse": jnp.sum(seen * errors) / jnp.sum(seen),
+            "test_mse": jnp.sum(hidden * errors) / jnp.sum(hidden),
         }
 
     def summarise(measured, i):
         return {name: float(value) for name, value in measured.items()}
 
-    return Problem(Target(log_density, (ROWS + COLUMNS) * RANK), DiagonalNormal(), measure, summarise)
+    return Problem(Target(log_density, found.dim), DiagonalNormal(), measure, summarise)
 
 
 def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     size, names = SIZES[arguments.mode], NAMES[arguments.mode]
-    print(f"data: {ROWS} × {COLUMNS} entries of rank {RANK}, half of them seen, drawn by the command (seed 0)")
-    grid = {name: [METHODS[name].winner] for name in names}
+    if arguments.rank < 1:
+        raise UsageError(f"--rank must be at least 1, got {arguments.rank}")
+    if not 0.0 < arguments.noise < math.inf:
+        raise UsageError(f"--noise must be positive, got {arguments.noise:g}")
     options = {
-        "entries_seed": 0,
+        "data": str(arguments.data.resolve()) if arguments.data else None,  # workers may be in another folder
+        "rank": arguments.rank,
+        "noise": arguments.noise,
+        "most": size.rows,
         "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, None),
     }
+    found = entries.of(options)
+    options["fingerprint"] = found.fingerprint
+    print(f"data: {found.source}")
+    grid = {name: [METHODS[name].winner] for name in names}
     settings = {
         "experiment": "matrix-factorization",
         "grid": {k: list(map(dict, v)) for k, v in grid.items()},
-        **options,
+        **{name: value for name, value in options.items() if name != "data"},
     }
-    report = Report("Matrix factorisation on synthetic data", arguments.out, arguments.mode)
+    report = Report("Matrix factorisation", arguments.out, arguments.mode)
     store = Store(arguments.out / "sweep.sqlite", settings)
     tasks = sweep.plan(store, "matrix-factorization", options, grid, size.seeds, size.seeds)
     sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
     budget = AUTO_SECONDS.get(arguments.mode)
-    auto = store.result("auto", functools.partial(fit_auto, budget)) if budget else None
+    auto = store.result("auto", functools.partial(fit_auto, found, budget)) if budget else None
     report.facts |= {
-        "data": f"{ROWS} × {COLUMNS}, rank {RANK}, noise {NOISE}, {SEEN:.0%} of the entries seen (seed 0)",
+        "data": found.source,
+        "model": f"rank {found.rank}, noise {found.noise:g} (in units of the spread of the entries, if they are yours)",
         "sizes": f"{size.steps} steps, {size.seeds} seeds, {size.n_draws} draws, {size.iterations} Adam iterations",
         **made_by(store),
     }
@@ -124,12 +129,12 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     return report.write(argv)
 
 
-def fit_auto(max_seconds: float, entries_seed: int = 0) -> dict[str, Any]:
+def fit_auto(found: Entries, max_seconds: float) -> dict[str, Any]:
     """The default recipe on the same entries, measured as the sweep measures its mixtures."""
     import boostvi as bv
     from boostvi.reproduce.held_out import measured
 
-    made = problem(entries_seed)
+    made = problem(found)
     begin = time.perf_counter()
     result = bv.fit(made.target, seed=0, max_seconds=max_seconds, progress=False)
     seconds = time.perf_counter() - begin

@@ -26,11 +26,7 @@ def read(path: Path, label: str | None = None) -> tuple[dict[str, np.ndarray], s
 
 
 def _read_npz(path: Path, label: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = dict(archive)
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--data {path}: this is no npz archive of plain arrays") from error
+    arrays = arrays_of(path)
     missing = {"X", label} - set(arrays)
     if missing:
         raise UsageError(f"--data {path}: the npz lacks {' and '.join(sorted(missing))}; it has {', '.join(arrays)}")
@@ -38,6 +34,23 @@ def _read_npz(path: Path, label: str) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path, label: str | None) -> tuple[dict[str, np.ndarray], str]:
+    header, body = rows_of(path)
+    width = len(body[0])
+    names = [name.strip() for name in header or []]
+    at, others = _label_columns(path, names, width, label)
+    features = [i for i in range(width) if i not in (at, *others)]
+    X = numbers(path, [[row[i] for i in features] for row in body])
+    labels = [row[at].strip() for row in body]
+    without = next((i for i, text in enumerate(labels) if _is_missing(text)), None)
+    if without is not None:
+        raise UsageError(f"--data {path}: data row {without + 1} has no label ({labels[without]!r})")
+    y = np.array(labels) if any(map(is_word, labels)) else np.array([float(text) for text in labels])
+    how = f", label {names[at]}" + "".join(f", {names[i]} left out" for i in others) if header else ""
+    return {"X": X, "y": y}, f", {'with' if header else 'without'} a header{how}"
+
+
+def rows_of(path: Path) -> tuple[list[str] | None, list[list[str]]]:
+    """The header of a csv, if it has one, and its rows, which are equally long."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = [row for row in csv.reader(file) if row]
     if len(rows) < 2:
@@ -49,21 +62,25 @@ def _read_csv(path: Path, label: str | None) -> tuple[dict[str, np.ndarray], str
     for i, row in enumerate(body):
         if len(row) != width:
             raise UsageError(f"--data {path}: data row {i + 1} has {len(row)} columns, the first has {width}")
-    names = [name.strip() for name in header or []]
-    at, others = _label_columns(path, names, width, label)
-    features = [i for i in range(width) if i not in (at, *others)]
+    return header, body
+
+
+def numbers(path: Path, body: list[list[str]]) -> np.ndarray:
+    """The cells, NaN where a value is missing."""
     for i, row in enumerate(body):
-        text = next((row[j] for j in features if is_word(row[j])), None)
+        text = next((cell for cell in row if is_word(cell)), None)
         if text is not None:
             raise UsageError(f"--data {path}: data row {i + 1} has {text!r} where a number is wanted")
-    X = np.array([[np.nan if _is_missing(row[i]) else float(row[i]) for i in features] for row in body])
-    labels = [row[at].strip() for row in body]
-    without = next((i for i, text in enumerate(labels) if _is_missing(text)), None)
-    if without is not None:
-        raise UsageError(f"--data {path}: data row {without + 1} has no label ({labels[without]!r})")
-    y = np.array(labels) if any(map(is_word, labels)) else np.array([float(text) for text in labels])
-    how = f", label {names[at]}" + "".join(f", {names[i]} left out" for i in others) if header else ""
-    return {"X": X, "y": y}, f", {'with' if header else 'without'} a header{how}"
+    return np.array([[np.nan if _is_missing(cell) else float(cell) for cell in row] for row in body])
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """What an npz holds."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise UsageError(f"--data {path}: this is no npz archive of plain arrays") from error
 
 
 def _label_columns(path: Path, names: list[str], width: int, label: str | None) -> tuple[int, list[int]]:
