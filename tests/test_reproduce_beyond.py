@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boostvi.reproduce import batch, beyond, factorization, held_out, logistic, methods, nuts, timing
+from boostvi.reproduce import batch, beyond, entries, factorization, held_out, logistic, methods, nuts, timing
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce.experiments import Size
 from boostvi.reproduce.scores import calibration_error
@@ -134,12 +134,19 @@ def test_single_runs_are_timed(data):
         assert len(row["repeats"]) == timing.REPEATS["full"]
 
 
+def test_a_line_search_that_jumps_ends_at_either_end(data):
+    """At 0, where plain VI is, or beyond the best; a small b₀ hardly moves, and it does not matter when it stops."""
+    settled, jumps = (beyond.one_iteration_fewer(data, b0, 1, SIZE)["elbo"] for b0 in (1e-3, 50.0))
+    assert settled["25"] == pytest.approx(settled["24"], abs=1e-3)
+    assert jumps["25"] > jumps["24"] + 1.0
+
+
 @pytest.mark.slow
 def test_auto_on_a_small_factorisation(monkeypatch):
     """Every hidden entry is the product of two factors: predicting 0 has the error of the entries themselves."""
-    for name, value in (("ROWS", 8), ("COLUMNS", 9), ("RANK", 1)):
-        monkeypatch.setattr(factorization, name, value)
-    found = factorization.fit_auto(20.0)
-    values, seen = factorization.entries(0)
-    assert 0.0 < found["test_mse"] < np.mean(values[~seen] ** 2)
+    monkeypatch.setattr(entries, "ROWS", 8)
+    monkeypatch.setattr(entries, "COLUMNS", 9)
+    drawn = entries.drawn(0, rank=1)
+    found = factorization.fit_auto(drawn, 20.0)
+    assert 0.0 < found["test_mse"] < np.mean(drawn.values[drawn.hidden] ** 2)
     assert found["n_params"] > 0

@@ -10,7 +10,7 @@ COMMANDS = {
     "synthetic": "Fig. 1 (left): one step of every rule on mixtures in 1 to 50 dimensions; Theorem 1 on few atoms",
     "chemreact": "Table 1, Fig. 1 (centre), Fig. 2, step kinds: logistic regression on ChemReact",
     "eicu": "Table 2, Fig. 1 (right), step kinds: logistic regression on eICU, or a stand-in of its size",
-    "matrix-factorization": "Bayesian matrix factorisation on synthetic data (authors' code)",
+    "matrix-factorization": "Bayesian matrix factorisation of drawn entries, or of yours (authors' code)",
     "wine": "logistic regression, red or white wine (authors' code)",
     "toy-mixtures": "boosting on mixtures and regressions in one and two dimensions (authors' code)",
 }
@@ -42,6 +42,13 @@ def add_parser(commands: Any) -> None:
             own.add_argument(
                 "--render", action="store_true", help="only make the page, from the runs that are finished so far"
             )
+        if name == "matrix-factorization":
+            own.add_argument("--data", type=Path, default=None, help="your own matrix, csv or npz (docs/reproduce.md)")
+            own.add_argument("--rank", type=int, default=3, metavar="K", help="columns of each factor (%(default)s)")
+            own.add_argument(
+                "--noise", type=float, default=0.1, metavar="SD",
+                help="of an entry around its product, if they are yours in units of their spread (%(default)s)",
+            )  # fmt: skip
         if name == "chemreact":
             own.add_argument(
                 "--full-size", action="store_true", help="the stand-in of 26,733 rows instead of the real rows"
@@ -61,6 +68,10 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {arguments.out}: {error.strerror}") from error
+    if arguments.mode == "smoke":
+        from boostvi import _jit
+
+        _jit.compile_without_optimisation()
     page = _command(arguments.experiment)(arguments, _words(arguments))
     print(f"written: {page}")
     return 0
@@ -71,6 +82,9 @@ def _words(arguments: argparse.Namespace) -> list[str]:
     words = ["reproduce", arguments.experiment, "--out", str(arguments.out)]
     words += [] if arguments.mode == "full" else [f"--{arguments.mode}"]
     words += ["--data", str(arguments.data)] if arguments.data else []
+    for name, usual in (("rank", 3), ("noise", 0.1)):
+        value = getattr(arguments, name, usual)
+        words += [] if value == usual else [f"--{name}", str(value)]
     words += ["--label", arguments.label] if getattr(arguments, "label", None) else []
     words += ["--render"] if getattr(arguments, "render", False) else []
     words += ["--full-size"] if getattr(arguments, "full_size", False) else []

@@ -34,19 +34,25 @@ def build(experiment: str, options: dict[str, Any]) -> Problem:
         from boostvi.reproduce import logistic, regression
 
         data = regression.load(experiment, options)
-        if data.fingerprint != options["fingerprint"]:
-            raise UsageError(
-                f"a process that works for this command found other data ({data.source}) than the command itself; "
-                "give a file that is the same on every machine by --data"
-            )
+        _check(data, options)
         return logistic.problem(data.X, data.y, data.train, data.test)
     if experiment == "matrix-factorization":
-        from boostvi.reproduce import factorization
+        from boostvi.reproduce import entries, factorization
 
-        return factorization.problem(options["entries_seed"])
+        found = entries.of(options)
+        _check(found, options)
+        return factorization.problem(found)
     from boostvi.reproduce import toys
 
     return toys.problem(options["toy"])
+
+
+def _check(data: Any, options: dict[str, Any]) -> None:
+    if data.fingerprint != options["fingerprint"]:
+        raise UsageError(
+            f"a process that works for this command found other data ({data.source}) than the command itself; "
+            "give a file that is the same on every machine by --data"
+        )
 
 
 @functools.lru_cache(maxsize=2)

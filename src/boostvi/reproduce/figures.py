@@ -56,9 +56,10 @@ def below(curves: Mapping[str, np.ndarray], levels: Sequence[float] = ()) -> str
     """A sentence for the caption if means of `bands` are below its axis."""
     low, _ = _limits(curves, levels)
     hidden = [t for values in curves.values() for t in np.flatnonzero(values.mean(axis=0) < low).tolist()]
-    return (
-        f" Means between steps {min(hidden)} and {max(hidden)} that are not shown are below the axis." if hidden else ""
-    )
+    if not hidden:
+        return ""
+    steps = f"at step {min(hidden)}" if min(hidden) == max(hidden) else f"between steps {min(hidden)} and {max(hidden)}"
+    return f" Means {steps} that are not shown are below the axis."
 
 
 def bands(

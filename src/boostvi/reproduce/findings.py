@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boostvi.reproduce import methods
+from boostvi.reproduce.beyond import PARITY
 from boostvi.reproduce.claims import label, told
 from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN, UNKNOWN, paired
 from boostvi.reproduce.methods import METHODS
@@ -74,14 +75,28 @@ def _auto(record: Record) -> Iterator[str]:
 
 
 def _line_search(record: Record) -> Iterator[str]:
-    gamma = record.store.curves("gamma", "line-search")[1][:, 1:]
-    stays = float(np.mean(gamma <= 0))
+    gamma, gap = (record.store.curves(column, "line-search")[1][:, 1:] for column in ("gamma", "gap"))
+    stays = gamma <= 0
+    share = float(np.mean(stays))
+    unsettled = float(np.mean(gap[stays] > 0)) if stays.any() else 0.0
     yield minus(
-        f"Line search returns γ = 0 in {stays:.0%} of its steps"
-        + (" and so keeps plain VI" if stays > MOSTLY else "")
+        f"Line search returns γ = 0 in {share:.0%} of its steps"
+        + (" and so keeps plain VI" if share > MOSTLY else "")
+        + (
+            f" (in {unsettled:.0%} of these the slope there points forward, and one more iteration would have left 0)"
+            if unsettled
+            else ""
+        )
         + f"; its selected train LL is {record.cells['line-search'].median('train_ll'):.4f}, plain VI's "
         f"{record.plain.median('train_ll'):.4f}."
     )
+    parity = record.extra.get(PARITY)
+    if parity:
+        ends = ", ".join(f"{elbo:.1f} with {n}" for n, elbo in parity["elbo"].items())
+        yield minus(
+            f"The number of its iterations may decide what line search returns: b₀ = {parity['b0']:g}, seed 0, ELBO "
+            f"after {parity['steps']} step{'s' if parity['steps'] > 1 else ''} is {ends} iterations."
+        )
 
 
 def _sizes(record: Record) -> Iterator[str]:

@@ -84,6 +84,6 @@ def _finding(paths: dict[int, dict[str, Any]]) -> str:
         f"On its way γ leaves 0 and comes back to it in {told('fresh', 'returns')} of the runs, by dimension "
         f"({told('table', 'returns')} on stored draws, which have no noise from iteration to iteration), and is at "
         f"both ends in {told('fresh', 'both_ends')}. Where it goes to and fro the number of iterations decides about "
-        f"its end: it is at 1 in {told('fresh', 'last_but_one')} of the runs after {ITERATIONS - 1} iterations, and in "
-        f"{told('fresh', 'last')} after {ITERATIONS}."
+        f"its end: it is at 1 in {told('fresh', 'last_but_one')} of the runs after {ITERATIONS - 1} iterations, "
+        f"whose weights the released code returns, and in {told('fresh', 'last')} after {ITERATIONS}."
     )

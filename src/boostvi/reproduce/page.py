@@ -23,7 +23,8 @@ SLICE = "This is a slice (--{mode}): less of everything than the full command, a
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
 h1{font-size:1.7rem}ul,p,figcaption{max-width:62rem}h2{font-size:1.15rem;margin-top:2.2rem}
-table{border-collapse:collapse;font-size:.9rem}th,td{padding:.25rem .7rem;text-align:left;white-space:nowrap}
+table{border-collapse:collapse;font-size:.9rem}th,td{padding:.25rem .7rem;text-align:left}
+td{white-space:nowrap}th{vertical-align:bottom}
 td.long,th.long{white-space:normal;min-width:18rem;max-width:40rem}
 thead th{border-bottom:2px solid #444}tbody tr:nth-child(even){background:#f4f4f4}
 .scroll{overflow-x:auto}.note{color:#444;font-size:.9rem;margin:.4rem 0}figure{margin:1.5rem 0}
@@ -72,7 +73,8 @@ class Report:
             f"<tr><td>{html.escape(k)}</td><td{wrapped(v)}>{html.escape(v)}</td></tr>" for k, v in facts.items()
         )
         body.append(f"<h2>How this page was made</h2><div class=scroll><table>{rows}</table></div>")
-        text += ["## Notes", "", *(f"- {line}" for line in self.caveats), "", "## How this was made", ""]
+        text += ["## Notes", "", *(f"- {line}" for line in self.caveats), ""] if self.caveats else []
+        text += ["## How this was made", ""]
         text += [f"- {name}: {value}" for name, value in facts.items()]
         (self.out / "report.md").write_text("\n".join(text) + "\n", encoding="utf-8")
         page = self.out / "index.html"

@@ -37,9 +37,9 @@ def fill(report: Report, steps: int) -> None:
         "the worst atom whose gap is at least half of the best one.",
     )  # fmt: skip
     rows = [
-        [f"{case.tau:g}", f"{case.delta:g}", f"{case.epsilon0:g}", float(p.error[-1]), float(p.bound[-1]),
-         float(p.initial_term[-1]), float(p.epsilon_term[-1]), str(p.bound_holds), float(p.curvature.mean()),
-         float(p.curvature.max()), case.tau * p.global_curvature,
+        [f"{case.tau:g}", f"{case.delta:g}", f"{case.epsilon0:g}",
+         *(f"{x[-1]:.3g}" for x in (p.error, p.bound, p.initial_term, p.epsilon_term)), str(p.bound_holds),
+         *(f"{x:.3g}" for x in (p.curvature.mean(), p.curvature.max(), case.tau * p.global_curvature)),
          str(bool(np.all(p.curvature <= case.tau * p.global_curvature)))]
         for case, p in paths.items()
     ]  # fmt: skip
@@ -48,7 +48,7 @@ def fill(report: Report, steps: int) -> None:
             "theorem", "Theorem 1 and C_t ≤ τ·C_Q on finitely many atoms",
             ["τ", "δ", "ε₀", f"error at t = {steps}", "bound", "its term of E₀", "its term of ε₀",
              "bound holds at every t", "mean C_t", "largest C_t", "τ·C_Q", "C_t ≤ τ·C_Q"],
-            rows, digits=6,
+            rows,
         )
     )  # fmt: skip
     broken = [str(case) for case, path in paths.items() if not path.bound_holds]

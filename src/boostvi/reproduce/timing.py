@@ -35,10 +35,10 @@ def measure(data: Data, size: Size, mode: str) -> list[dict[str, Any]]:
     evals = {}
     for repeat in range(REPEATS[mode] + 1):
         for method, draws in TIMED[mode]:
-            recipe = _recipe(
-                methods.parts(method, methods.METHODS[method].winner, size.iterations, draws), size.n_draws
-            )
-            history = bv.fit(target, recipe=recipe, max_steps=steps, seed=0, progress=False).history
+            parts = methods.parts(method, methods.METHODS[method].winner, size.iterations, draws)
+            history = bv.fit(
+                target, recipe=recipe(parts, size.n_draws), max_steps=steps, seed=0, progress=False
+            ).history
             evals[method, draws] = int(history["evals"][-1])
             if repeat > 0:  # the first one compiles
                 both = [_seconds_step(history), history["seconds_subproblem"][1:]]
@@ -58,7 +58,8 @@ def _seconds_step(history: Any) -> np.ndarray:
     return history["seconds_step"][1:] + history["seconds_correction"][1:]
 
 
-def _recipe(parts: Any, n_draws: int) -> bv.Recipe:
+def recipe(parts: Any, n_draws: int) -> bv.Recipe:
+    """A composition as `fit` takes it."""
     return bv.Recipe(
         first=parts.first, next_component=parts.next_component, direction=parts.direction, step_size=parts.step_size,
         correction=parts.correction, n_draws=n_draws,

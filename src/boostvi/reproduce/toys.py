@@ -13,7 +13,7 @@ import numpy as np
 from boostvi.reproduce import figures, methods, sweep
 from boostvi.reproduce.compare import sd
 from boostvi.reproduce.experiments import Size, execute
-from boostvi.reproduce.methods import METHODS
+from boostvi.reproduce.methods import METHODS, OURS_MARK
 from boostvi.reproduce.page import Report, made_by
 from boostvi.reproduce.store import Store
 from boostvi.reproduce.tables import Spread, Table
@@ -21,8 +21,8 @@ from boostvi.reproduce.toy_targets import TOYS
 
 SIZES = {"full": Size(25, 10, 1000, 1000), "quick": Size(10, 5, 500, 500), "smoke": Size(2, 2, 50, 50, 200)}
 AUTO_SEED = 0
-PIXELS = 200
-"""Points along each side of the picture of a target."""
+PIXELS = {1: 2000, 2: 300}
+"""Points along each side of the picture of a target, by its dimension."""
 SHOWN = {
     "full": list(TOYS),
     "quick": ["two modes", "two modes, very different scales", "logistic regression, bimodal"],
@@ -30,6 +30,8 @@ SHOWN = {
 }
 VISIBLE = 1e-3
 """Share of the highest density from which on it is in the picture."""
+MARGIN = 0.05
+"""Share of that part on either side."""
 NAMES = {
     "full": (*methods.PAPER, "adafw-exact-fallback", "fully-corrective", "mixture-elbo"),
     "quick": ("adafw", "predefined", "line-search", "mixture-elbo"),
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     report.facts["sizes"] = (
         f"{size.steps} steps, {size.seeds} seeds, {size.n_draws} draws, {size.iterations} Adam iterations"
     )
-    rows = []
+    rows: list[list[Any]] = []
     for toy in toys:
         log_z, file = TOYS[toy].log_z(), toy.replace(" ", "-").replace(",", "")
         options = {"toy": toy, "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, None)}
@@ -85,9 +87,14 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
               ["Paper's winners of the ChemReact grid as hyperparameters. † not in the paper.",
                *(["auto: one fit (seed 0), ± its standard error."] if arguments.mode != "smoke" else [])])
     )  # fmt: skip
-    worse = [row for row in rows if row[1] == "Predefined"]
-    report.findings += [f"{row[0]}: predefined steps go from KL {row[2]} over {row[3]} to {row[4]}." for row in worse]
+    report.findings += [_finding(toy, {row[1]: row for row in rows if row[0] == toy}) for toy in toys]
     return report.write(argv)
+
+
+def _finding(toy: str, rows: dict[str, list[Any]]) -> str:
+    _, _, first, second, last, *_ = rows["Predefined"]
+    ours = [f"; {method} ends at {row[4]}" for method, row in rows.items() if OURS_MARK in method]
+    return f"{toy}: predefined steps go from KL {first} to {second} at once, and end at {last}{''.join(ours)}."
 
 
 def _auto(toy: str) -> dict[str, Any]:
@@ -99,16 +106,16 @@ def _auto(toy: str) -> dict[str, Any]:
 
 def _figure(toy: str, curves: dict[str, np.ndarray], labels: dict[str, str]) -> Any:
     figure, (left, right) = figures.new(2, width=4.6, height=3.6)
-    grid, log_density = TOYS[toy].on_grid(PIXELS)
+    grid, log_density = TOYS[toy].on_grid(PIXELS[len(TOYS[toy].low)])
     density = np.exp(log_density - TOYS[toy].log_z())
     if len(grid) == 1:
         left.plot(grid[0], density, color="k")
     else:
         left.contour(*grid, density.T, levels=8, cmap="cividis")
     seen = [side[of] for side, of in zip(grid, np.nonzero(density > VISIBLE * density.max()), strict=True)]
-    left.set_xlim(seen[0].min(), seen[0].max())
-    if len(grid) == 2:
-        left.set_ylim(seen[1].min(), seen[1].max())
+    for side, limits in zip(seen, (left.set_xlim, left.set_ylim), strict=False):
+        room = MARGIN * np.ptp(side)
+        limits(side.min() - room, side.max() + room)
     left.set_title("target")
     for i, (name, kl) in enumerate(curves.items()):
         style = figures.DASHES[i % len(figures.DASHES)]
