@@ -485,7 +485,7 @@ class TestProcesses:
         wait_for(lambda: Path("r/run.bvi").stat().st_mtime_ns != written, process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130
+        assert process.returncode == 130, err
         assert out == ""
         assert "going on with the run in r" in err
         assert re.search(r"interrupted after step \d+ \(ELBO .*`boostvi resume r` goes on", err.splitlines()[-1])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import errno
 import io
+import itertools
 import json
 import os
 import shutil
+import signal
 import sys
 import zipfile
 from dataclasses import dataclass
@@ -333,6 +335,33 @@ class TestResuming:
         more = bv.fit(target, **longer, seed=3, checkpoint=saved)
         assert more.history["step"][-1] == 10
         assert state_of(more) == state_of(bv.fit(target, **longer, seed=3))
+
+    def test_ctrl_c_at_any_moment_of_a_write_is_ctrl_c(self, tmp_path):
+        """Sent at each call of a function on the way; `zipfile` alone makes a ValueError of some of them."""
+        file, arrays = tmp_path / "run.bvi", {f"{name}.npy": np.arange(3.0) for name in "ab"}
+
+        def interrupted_at(k: int) -> bool:
+            calls = itertools.count(1)
+
+            def trace(frame, event, argument):
+                if next(calls) == k:
+                    sys.settrace(None)
+                    signal.raise_signal(signal.SIGINT)
+
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                archive.write(file, {"at": k}, arrays)
+            except KeyboardInterrupt:
+                return True
+            finally:
+                sys.settrace(before)
+            return False
+
+        moments = next(k for k in itertools.count(1) if not interrupted_at(k))
+        assert moments > 50  # and at each one before it was a KeyboardInterrupt
+        assert archive.read(file)[0] == {"at": moments}
+        assert os.listdir(tmp_path) == ["run.bvi"]
 
     def test_interrupted_by_the_user(self, target, tmp_path):
         def interrupt(step):

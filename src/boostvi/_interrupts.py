@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Interrupts:
@@ -28,3 +30,20 @@ class Interrupts:
     def check(self) -> None:
         if self._seen:
             raise KeyboardInterrupt
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: for code that would make another error of it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # a handler that Python does not know cannot be put back, and other threads never see a signal
+        return
+    waiting: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)

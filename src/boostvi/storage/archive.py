@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from boostvi._interrupts import held
+
 MANIFEST = "manifest.json"
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|i1", "|b1")
 NPY = b"\x93NUMPY\x01\x00"
@@ -62,7 +64,9 @@ def writable(argument: str, path: Any) -> Path:
 
 def write(file: Path, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """A manifest and its arrays, all of it or nothing."""
-    replace(file, _zipped(manifest, arrays).getbuffer())
+    with held():  # zipfile makes a ValueError of a Ctrl-C while a member is open
+        content = _zipped(manifest, arrays)
+    replace(file, content.getbuffer())
 
 
 def replace(file: Path, content: bytes | memoryview) -> None:
