@@ -132,6 +132,19 @@ class TestTour:
         assert more.history["step"][-1] > steps or more.status != "max-steps"
         assert json.loads(Path("run/fit.json").read_text())["budgets"] == {"max_steps": 4}
 
+    def test_ctrl_c_outside_of_the_steps(self, copy, capfd, monkeypatch):
+        def interrupted(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(bv, "fit", interrupted)
+        done = run(capfd, "resume", "run", "--quiet")
+        assert (done.code, done.out) == (130, "")
+        assert "interrupted between two steps; the same command goes on" in done.err
+        Path("run/run.bvi").unlink()
+        done = run(capfd, "resume", "run", "--quiet")
+        assert (done.code, done.out) == (130, "")
+        assert "interrupted before the first component was there; the same command starts again" in done.err
+
     def test_require(self, here, capfd, monkeypatch):
         assert run(capfd, "resume", "run", "--require", "usable").code == 0
         monkeypatch.setattr(bv.Result, "verdict", "unreliable")

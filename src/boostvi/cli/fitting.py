@@ -70,7 +70,9 @@ def execute(folder: Path, problem: Problem, arguments: argparse.Namespace) -> in
                 progress=not quiet,
             )  # fmt: skip
     except KeyboardInterrupt:
-        message("interrupted before the first component was there; the same command starts again")
+        begun = "between two steps; the same command goes on"
+        none = "before the first component was there; the same command starts again"
+        message(f"interrupted {begun if file.exists() else none}")
         return INTERRUPTED
     if result.status == "interrupted":
         row = result.history.rows[result.best_step]
