@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from boostvi._struct import replace
+from boostvi.next_component import ResidualElbo
 from boostvi.reproduce import batch, beyond, entries, factorization, held_out, logistic, methods, nuts, timing
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce.experiments import Size
@@ -139,6 +141,17 @@ def test_a_line_search_that_jumps_ends_at_either_end(data):
     settled, jumps = (beyond.one_iteration_fewer(data, b0, 1, SIZE)["elbo"] for b0 in (1e-3, 50.0))
     assert settled["25"] == pytest.approx(settled["24"], abs=1e-3)
     assert jumps["25"] > jumps["24"] + 1.0
+
+
+def test_the_entropy_weight_of_the_code_is_another_subproblem(data):
+    found = beyond.falling_entropy_weight(data, {"predefined": {}}, SIZE)
+    assert found["predefined"]["config"] == {}
+    problem = logistic.problem(data.X, data.y, data.train, data.test)
+    for weight, same in (("inverse-sqrt", True), ("constant", False)):
+        parts = methods.parts("predefined", {}, SIZE.iterations)
+        other = ResidualElbo(parts.next_component.optimiser, entropy_weight=weight)
+        rows = batch.run(problem, [replace(parts, next_component=other)] * SIZE.seeds, range(SIZE.seeds), SIZE.settings)
+        assert np.allclose([run[-1]["elbo"] for run in rows], found["predefined"]["elbo"], rtol=1e-6) is same
 
 
 @pytest.mark.slow

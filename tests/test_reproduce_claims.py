@@ -211,7 +211,11 @@ def test_what_is_measured_beside_the_sweep(made, monkeypatch, mode, rows):
     if rows == 100:
         shown, with_intercept = [*shown, "nuts"], [*with_intercept, "nuts"]
     scored = {f"held-out {name}" for name in shown} | {f"held-out {name} + intercept" for name in with_intercept}
-    beside = {"full": {"auto", "times", "nuts", beyond.PARITY}, "quick": {"auto", "times"}, "smoke": set()}[mode]
+    beside = {
+        "full": {"auto", "times", "nuts", beyond.PARITY, beyond.ENTROPY},
+        "quick": {"auto", "times"},
+        "smoke": set(),
+    }[mode]
     assert set(asked) == scored | beside
 
 
@@ -231,6 +235,20 @@ def test_line_search_that_has_not_settled(made):
     said = words(made(extra={beyond.PARITY: parity}))
     assert "γ = 0 in 100% of its steps and so keeps plain VI (in 50% of these the slope there points forward" in said
     assert "ELBO after 2 steps is −100.0 with 25, −300.0 with 24 iterations" in said
+
+
+def test_the_entropy_weight_of_the_code(made):
+    """Paired with the runs of the same configuration and seed, and then with each other."""
+    ends = -100.0 + 5.0 * np.arange(SEEDS)
+    config = {"tau": 2.0, "shrink": 0.1, "initial": 1.0}
+    found = {
+        "adaafw": {"config": config, "elbo": list(ends + LEVEL["adaafw"] + 0.1 * NOISE[0] - 7.0)},
+        "predefined": {"config": {}, "elbo": list(ends + 0.1 * NOISE[3] - 1.0)},
+    }
+    said = words(made(extra={beyond.ENTROPY: found}))
+    assert "by −7.0 ± 0.0 nats (10 seeds) for AdaAFW; −1.0 ± 0.0 nats (10 seeds) for predefined steps" in said
+    gap = 3.0 - 6.0 + 0.1 * (NOISE[0] - NOISE[3])
+    assert f"−{-gap.mean():.1f} ± {gap.std(ddof=1) / np.sqrt(SEEDS):.1f} nats (10 seeds) for AdaAFW: contra" in said
 
 
 def test_the_highest_curve_sets_the_axis_of_fig_2(made, tmp_path):

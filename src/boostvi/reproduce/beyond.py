@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import boostvi as bv
 from boostvi._struct import replace
-from boostvi.reproduce import held_out, logistic, methods, nuts, select, timing
+from boostvi.reproduce import batch, held_out, logistic, methods, nuts, select, timing
 from boostvi.reproduce.data import Data
 from boostvi.reproduce.experiments import Size
 from boostvi.reproduce.store import Store
@@ -22,6 +22,7 @@ QUICK_SECONDS = 30.0
 """Budget of `auto` in a quick look."""
 INTERCEPT = " + intercept"
 PARITY = "line search with one iteration fewer"
+ENTROPY = "entropy weight of the authors' code"
 HELD_OUT = "held-out "
 """Beginning of the names of held-out scores in the record."""
 
@@ -50,8 +51,10 @@ def after(store: Store, data: Data, mode: str, size: Size, quiet: bool) -> None:
     }
     if mode == "full" and _is_small(data):
         parts["nuts"] = partial(nuts.fit, data)
-        cell = select.best(store, "line-search", "train_ll", ())
-        parts[PARITY] = partial(one_iteration_fewer, data, cell.config["b0"], max(cell.step, 1), size)
+        cells = {name: select.best(store, name, "train_ll", ()) for name in methods.PAPER}
+        searched, names = cells["line-search"], (*methods.ADAPTIVE, "predefined")
+        parts[PARITY] = partial(one_iteration_fewer, data, searched.config["b0"], max(searched.step, 1), size)
+        parts[ENTROPY] = partial(falling_entropy_weight, data, {name: cells[name].config for name in names}, size)
     _store(store, parts | _held_out(store, data, mode, size), quiet)
 
 
@@ -96,6 +99,18 @@ def one_iteration_fewer(data: Data, b0: float, steps: int, size: Size) -> dict[s
         history = bv.fit(target, recipe=recipe, max_steps=steps, seed=0, progress=False).history
         elbo[str(iterations)] = float(history["elbo"][-1])  # of the last step; a result may be an earlier one
     return {"b0": b0, "steps": steps, "elbo": elbo}
+
+
+def falling_entropy_weight(data: Data, configs: Mapping[str, methods.Config], size: Size) -> dict[str, Any]:
+    """The ELBO after the last step, by seed, with λ_t = 1/√(t+1) in the subproblem, as the authors' code has it."""
+    problem = logistic.problem(data.X, data.y, data.train, data.test)
+    found = {}
+    for name, config in configs.items():
+        parts = methods.parts(name, config, size.iterations)
+        parts = replace(parts, next_component=replace(parts.next_component, entropy_weight="inverse-sqrt"))
+        rows = batch.run(problem, [parts] * size.seeds, range(size.seeds), size.settings)
+        found[name] = {"config": dict(config), "elbo": [of_run[-1]["elbo"] for of_run in rows]}
+    return found
 
 
 def fit_auto(data: Data, max_seconds: float | None) -> dict[str, Any]:
