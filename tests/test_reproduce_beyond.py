@@ -7,7 +7,7 @@ import pytest
 
 from boostvi._struct import replace
 from boostvi.next_component import ResidualElbo
-from boostvi.reproduce import batch, beyond, entries, factorization, held_out, logistic, methods, nuts, timing
+from boostvi.reproduce import batch, beyond, entries, factorization, fits, held_out, logistic, methods, nuts, timing
 from boostvi.reproduce import data as datasets
 from boostvi.reproduce.experiments import Size
 from boostvi.reproduce.scores import calibration_error
@@ -101,7 +101,7 @@ def test_held_out_scores_of_mixtures(data):
 
 @pytest.mark.slow
 def test_auto_nuts_and_their_agreement(data):
-    auto, chains = beyond.fit_auto(data, None), nuts.fit(data)
+    auto, chains = fits.default(logistic.problem(data.X, data.y, data.train, data.test)), nuts.fit(data)
     assert auto["train_ll"] == pytest.approx(chains["train_ll"], abs=0.01)
     assert auto["test_lpd"] == pytest.approx(chains["test_lpd"], abs=0.01)
     assert chains["draws"] == 2000
@@ -136,6 +136,17 @@ def test_single_runs_are_timed(data):
         assert len(row["repeats"]) == timing.REPEATS["full"]
 
 
+def test_an_interrupted_fit_is_no_result(data):
+    """`fit` returns what it has; an experiment that kept it would show it for good."""
+
+    def ctrl_c(step):
+        raise KeyboardInterrupt
+
+    target = logistic.problem(data.X, data.y, data.train, data.test).target
+    with pytest.raises(KeyboardInterrupt):
+        fits.whole(target, recipe="bbbvi", first="random", max_steps=2, callbacks=[ctrl_c])
+
+
 def test_a_line_search_that_jumps_ends_at_either_end(data):
     """At 0, where plain VI is, or beyond the best; a small b₀ hardly moves, and it does not matter when it stops."""
     settled, jumps = (beyond.one_iteration_fewer(data, b0, 1, SIZE)["elbo"] for b0 in (1e-3, 50.0))
@@ -160,6 +171,6 @@ def test_auto_on_a_small_factorisation(monkeypatch):
     monkeypatch.setattr(entries, "ROWS", 8)
     monkeypatch.setattr(entries, "COLUMNS", 9)
     drawn = entries.drawn(0, rank=1)
-    found = factorization.fit_auto(drawn, 20.0)
+    found = fits.default(factorization.problem(drawn), 20.0)
     assert 0.0 < found["test_mse"] < np.mean(drawn.values[drawn.hidden] ** 2)
     assert found["n_params"] > 0

@@ -68,7 +68,7 @@ def test_bad_files_are_told(tmp_path):
     words.write_text("1,2\n3,four\n5,6\n")
     np.savez(cube, np.zeros((2, 2, 2, 2)))
     infinite = written(tmp_path / "infinite.csv", np.where(MATRIX > 9, np.inf, MATRIX))
-    constant = written(tmp_path / "constant.csv", np.ones((4, 4)))
+    constant = written(tmp_path / "constant.csv", np.full((4, 4), 0.1))
     for path, message in (
         (tmp_path / "none.csv", "there is no such file"),
         (two, "must be the array R, or the only one; it has A, B"),

@@ -9,6 +9,7 @@ from boostvi.reproduce import finite_atoms, line_search_paths, one_step, synthet
 from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN
 
 RUNS, DIMS = 200, [2, 10]
+RUNS_FOLLOWED = 12
 
 
 def results(zero, printed, line_search, failed=1.0):
@@ -79,20 +80,27 @@ def test_a_bad_subproblem_is_one():
 
 
 def test_paths_end_where_line_search_does():
-    """Up to its tolerance: the rule stops when γ hardly moves."""
-    runs = one_step.run(2, 6, 100)
-    paths = one_step.line_search_paths(2, 6, 100)
+    """And where the rule stops early γ stays: iterations that it does not make are no part of its path."""
+    runs = one_step.run(2, RUNS_FOLLOWED, 100)
+    paths = one_step.line_search_paths(2, RUNS_FOLLOWED, 100)
+    stopped = 0
     for draws, name in (("fresh", "line-search"), ("table", "line-search-table")):
         gammas, slopes = paths[draws]
-        assert gammas.shape == (6, 26)
+        assert gammas.shape == (RUNS_FOLLOWED, 26)
         np.testing.assert_allclose(gammas[:, 0], 2 / 3)
-        np.testing.assert_allclose(gammas[:, -1], runs[name]["gamma"], atol=1e-4)
-        inside = (gammas[:, 1:] > 0.0) & (gammas[:, 1:] < 1.0)
+        np.testing.assert_allclose(gammas[:, -1], runs[name]["gamma"], rtol=1e-9, atol=1e-12)
+        made = ~np.isnan(slopes)
+        stopped += np.sum(~made[:, -1])
+        assert np.all(np.diff(gammas)[~made] == 0.0)
+        inside = (gammas[:, 1:] > 0.0) & (gammas[:, 1:] < 1.0) & made
         moved = -0.1 / np.arange(1, 26) * slopes
         np.testing.assert_allclose(np.diff(gammas)[inside], moved[inside], rtol=1e-9, atol=1e-12)
+    assert stopped > 0
 
 
 def test_what_is_counted_along_a_line_search():
     gammas = np.array([[0.6, 0.0, 0.3, 0.0, 1.0], [0.6, 0.0, 0.0, 0.0, 0.0], [0.6, 0.5, 0.5, 0.4, 0.3]])
     np.testing.assert_array_equal(line_search_paths.returns_to_zero(gammas), [1, 0, 0])
     np.testing.assert_array_equal(line_search_paths.turns(gammas), [3, 0, 0])
+    rounding = np.array([[0.6, 0.0, 1e-17, 0.0, 1e-17]])
+    assert line_search_paths.returns_to_zero(rounding) == line_search_paths.turns(rounding) == 0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import boostvi as bv
 from boostvi._struct import replace
-from boostvi.reproduce import batch, held_out, logistic, methods, nuts, select, timing
+from boostvi.reproduce import batch, fits, held_out, logistic, methods, nuts, select, timing
 from boostvi.reproduce.data import Data
 from boostvi.reproduce.experiments import Size
 from boostvi.reproduce.store import Store
@@ -34,7 +32,8 @@ def before(store: Store, data: Data, mode: str, quiet: bool) -> None:
 
 
 def _default(data: Data, mode: str) -> Callable[[], Any]:
-    return partial(fit_auto, data, QUICK_SECONDS if mode == "quick" else None)
+    problem = logistic.problem(data.X, data.y, data.train, data.test)
+    return partial(fits.default, problem, QUICK_SECONDS if mode == "quick" else None)
 
 
 def _is_small(data: Data) -> bool:
@@ -96,7 +95,7 @@ def one_iteration_fewer(data: Data, b0: float, steps: int, size: Size) -> dict[s
     elbo = {}
     for iterations in (LineSearch.iterations, LineSearch.iterations - 1):
         recipe = timing.recipe(replace(parts, step_size=LineSearch(b0=b0, iterations=iterations)), size.n_draws)
-        history = bv.fit(target, recipe=recipe, max_steps=steps, seed=0, progress=False).history
+        history = fits.whole(target, recipe=recipe, max_steps=steps, seed=0).history
         elbo[str(iterations)] = float(history["elbo"][-1])  # of the last step; a result may be an earlier one
     return {"b0": b0, "steps": steps, "elbo": elbo}
 
@@ -111,20 +110,3 @@ def falling_entropy_weight(data: Data, configs: Mapping[str, methods.Config], si
         rows = batch.run(problem, [parts] * size.seeds, range(size.seeds), size.settings)
         found[name] = {"config": dict(config), "elbo": [of_run[-1]["elbo"] for of_run in rows]}
     return found
-
-
-def fit_auto(data: Data, max_seconds: float | None) -> dict[str, Any]:
-    """The default recipe on the training rows."""
-    problem = logistic.problem(data.X, data.y, data.train, data.test)
-    begin = time.perf_counter()
-    result = bv.fit(problem.target, seed=0, max_seconds=max_seconds, progress=False)
-    seconds = time.perf_counter() - begin
-    draws = result.mixture.sample(held_out.DRAWS, seed=1)
-    return {
-        **problem.summarise(held_out.measured(problem, problem.target, draws), 0),
-        "elbo": result.elbo, "elbo_se": result.elbo_se, "kl_estimate": result.kl_estimate, "khat": result.khat,
-        "n_active": int(result.mixture.n_active),
-        "n_params": int(result.history["n_params"][-1]), "seconds": seconds,
-        "log_evidence": result.log_evidence, "verdict": result.verdict, "status": result.status,
-        "family": result.mixture.family_name,
-    }  # fmt: skip

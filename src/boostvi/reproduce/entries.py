@@ -12,6 +12,7 @@ import numpy as np
 
 from boostvi.cli import UsageError
 from boostvi.reproduce import files
+from boostvi.reproduce.experiments import Size
 
 ROWS, COLUMNS = 50, 60
 SEEN = 0.5
@@ -43,7 +44,8 @@ class Entries:
 def of(options: Mapping[str, Any]) -> Entries:
     """What the options of a command mean, in any process."""
     rank, noise = options["rank"], options["noise"]
-    return load(Path(options["data"]), rank, noise, options["most"]) if options["data"] else drawn(0, rank, noise)
+    most = Size(*options["size"]).rows
+    return load(Path(options["data"]), rank, noise, most) if options["data"] else drawn(0, rank, noise)
 
 
 def drawn(seed: int, rank: int = 3, noise: float = 0.1) -> Entries:
@@ -69,7 +71,7 @@ def load(path: Path, rank: int, noise: float, most: int | None = None) -> Entrie
         matrix, known = matrix[np.ix_(rows, columns)], known[np.ix_(rows, columns)]
     seen = known & (rng.random(matrix.shape) < SEEN)
     hidden = known & ~seen
-    if not hidden.any() or not seen.any() or matrix[seen].std() == 0.0:
+    if not hidden.any() or not seen.any() or np.ptp(matrix[seen]) == 0.0:
         raise UsageError(f"--data {path}: too few different entries to hide half of them")
     values = np.where(known, (matrix - matrix[seen].mean()) / matrix[seen].std(), 0.0)
     part = "" if matrix.shape == shape else f"; only {matrix.shape[0]} × {matrix.shape[1]} of them"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import functools
+import contextlib
 import math
-import time
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from boostvi.cli import UsageError
-from boostvi.reproduce import entries, figures, methods, sweep
+from boostvi.reproduce import entries, figures, fits, methods, sweep
 from boostvi.reproduce.compare import sd
 from boostvi.reproduce.entries import Entries
 from boostvi.reproduce.experiments import Size, execute
@@ -25,7 +25,6 @@ SIZES = {"full": Size(50, 10, 1000, 1000), "quick": Size(8, 3, 100, 500, rows=60
 """rows: and columns, of the user's own matrix."""
 AUTO_SECONDS = {"full": 120.0, "quick": 30.0}
 """Budget of `auto`, which no smoke run has: rotations of the factors are modes without end."""
-AUTO_DRAWS = 1000
 NAMES = {
     "full": (*methods.PAPER, "adafw-exact-fallback", "fully-corrective", "mixture-elbo"),
     "quick": (*methods.PAPER, "mixture-elbo"),
@@ -79,8 +78,7 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
         "data": str(arguments.data.resolve()) if arguments.data else None,  # workers may be in another folder
         "rank": arguments.rank,
         "noise": arguments.noise,
-        "most": size.rows,
-        "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, None),
+        "size": astuple(size),
     }
     found = entries.of(options)
     options["fingerprint"] = found.fingerprint
@@ -92,20 +90,21 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
         **{name: value for name, value in options.items() if name != "data"},
     }
     report = Report("Matrix factorisation", arguments.out, arguments.mode)
-    store = Store(arguments.out / "sweep.sqlite", settings)
-    tasks = sweep.plan(store, "matrix-factorization", options, grid, size.seeds, size.seeds)
-    sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
-    budget = AUTO_SECONDS.get(arguments.mode)
-    auto = store.result("auto", functools.partial(fit_auto, found, budget)) if budget else None
+    with contextlib.closing(Store(arguments.out / "sweep.sqlite", settings)) as store:
+        tasks = sweep.plan(store, "matrix-factorization", options, grid, size.seeds, size.seeds)
+        sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
+        budget = AUTO_SECONDS.get(arguments.mode)
+        auto = store.result("auto", lambda: fits.default(problem(found), budget)) if budget else None
+        columns = ("elbo", "test_mse", "n_active", "n_params")
+        curves = {name: {column: store.curves(column, name)[1] for column in columns} for name in names}
+        made = made_by(store)
     report.facts |= {
         "data": found.source,
         "model": f"rank {found.rank}, noise {found.noise:g} (in units of the spread of the entries, if they are yours)",
         "sizes": f"{size.steps} steps, {size.seeds} seeds, {size.n_draws} draws, {size.iterations} Adam iterations",
-        **made_by(store),
+        **made,
     }
     labels = {name: METHODS[name].marked for name in names}
-    curves = {n: {c: store.curves(c, n)[1] for c in ("elbo", "test_mse", "n_active", "n_params")} for n in names}
-    store.close()
     report.table(_table(curves, labels, auto))
     reference = {"auto †": auto["elbo"]} if auto else {}
     elbo = {name: c["elbo"] for name, c in curves.items()}
@@ -127,23 +126,6 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
         "The authors' code calls the pairwise rule for away steps here; both are what they say in this table."
     )
     return report.write(argv)
-
-
-def fit_auto(found: Entries, max_seconds: float) -> dict[str, Any]:
-    """The default recipe on the same entries, measured as the sweep measures its mixtures."""
-    import boostvi as bv
-    from boostvi.reproduce.held_out import measured
-
-    made = problem(found)
-    begin = time.perf_counter()
-    result = bv.fit(made.target, seed=0, max_seconds=max_seconds, progress=False)
-    seconds = time.perf_counter() - begin
-    errors = made.summarise(measured(made, made.target, result.mixture.sample(AUTO_DRAWS, seed=1)), 0)
-    return {
-        **errors, "elbo": result.elbo, "elbo_se": result.elbo_se, "n_active": int(result.mixture.n_active),
-        "n_params": int(result.history["n_params"][-1]), "family": result.mixture.family_name,
-        "status": result.status, "verdict": result.verdict, "seconds": seconds,
-    }  # fmt: skip
 
 
 def _table(curves: dict[str, dict[str, np.ndarray]], labels: dict[str, str], auto: dict[str, Any] | None) -> Table:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import boostvi as bv
-from boostvi.reproduce import batch, logistic, methods, programs
+from boostvi.reproduce import batch, fits, logistic, methods, programs
 from boostvi.reproduce.compare import mean_and_se
 from boostvi.reproduce.data import Data
 from boostvi.reproduce.experiments import Size
@@ -18,7 +18,6 @@ from boostvi.reproduce.scores import auroc, auroc_se, calibration_error
 
 CV_ROWS = 6_000
 """Up to this many rows every method is fitted once per fold; beyond, one split has enough positives."""
-DRAWS = 1000
 ONE_SPLIT = "one split"
 
 Scores = dict[str, Any]
@@ -91,8 +90,8 @@ def of_auto(data: Data, intercept: bool = False, max_seconds: float | None = Non
 
 
 def _auto_draws(target: bv.Target, seed: int, max_seconds: float | None) -> np.ndarray:
-    result = bv.fit(target, seed=seed, max_seconds=max_seconds, progress=False)
-    return np.asarray(result.mixture.sample(DRAWS, seed=seed))
+    result = fits.whole(target, seed=seed, max_seconds=max_seconds)
+    return np.asarray(result.mixture.sample(fits.DRAWS, seed=seed))
 
 
 def one_by_one(data: Data, intercept: bool, draws_of: Callable[[bv.Target, int], np.ndarray]) -> Scores:
@@ -103,10 +102,5 @@ def one_by_one(data: Data, intercept: bool, draws_of: Callable[[bv.Target, int],
     for k in range(len(found.held_out)):
         with jax.enable_x64(True):
             target = programs.target_of(problem.target, problem.axes, k)
-        train_ll.append(problem.summarise(measured(problem, target, draws_of(target, k)), k)["train_ll"])
+        train_ll.append(problem.summarise(fits.measured(problem, target, draws_of(target, k)), k)["train_ll"])
     return scores(found, predicted, train_ll)
-
-
-def measured(problem: batch.Problem, target: bv.Target, draws: np.ndarray) -> dict[str, np.ndarray]:
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, problem.measure(target, jax.numpy.asarray(draws)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from boostvi.reproduce import figures, one_step
 from boostvi.reproduce.page import Report
+from boostvi.reproduce.synthetic_findings import AT_END
 from boostvi.reproduce.tables import Table
 
 DRAWS = {"fresh": "fresh draws", "table": "stored draws"}
@@ -28,12 +29,12 @@ def follow(dim: int, runs: int, n_draws: int) -> dict[str, Any]:
     return {
         draws: {
             "returns": float(np.mean(returns_to_zero(gammas) > 0)),
-            "both_ends": float(np.mean((gammas == 0.0).any(axis=1) & (gammas == 1.0).any(axis=1))),
+            "both_ends": float(np.mean((gammas <= AT_END).any(axis=1) & (gammas >= 1 - AT_END).any(axis=1))),
             "turns": float(np.mean(turns(gammas))),
-            "last_but_one": float(np.mean(gammas[:, -2] == 1.0)),
-            "last": float(np.mean(gammas[:, -1] == 1.0)),
+            "last_but_one": float(np.mean(gammas[:, -2] >= 1 - AT_END)),
+            "last": float(np.mean(gammas[:, -1] >= 1 - AT_END)),
             "gammas": gammas[:DRAWN].tolist(),
-            "slopes": np.nan_to_num(slopes[:DRAWN], posinf=np.nan, neginf=np.nan).tolist(),
+            "slopes": np.where(np.isfinite(slopes), slopes, np.nan)[:DRAWN].tolist(),
         }
         for draws, (gammas, slopes) in one_step.line_search_paths(dim, runs, n_draws).items()
     }
@@ -41,13 +42,14 @@ def follow(dim: int, runs: int, n_draws: int) -> dict[str, Any]:
 
 def returns_to_zero(gammas: np.ndarray) -> np.ndarray:
     """How often γ comes to 0 after it has left it, for each run."""
-    zero = gammas == 0.0
+    zero = gammas <= AT_END
     return np.maximum(np.sum(zero[:, 1:] & ~zero[:, :-1], axis=1) - 1, 0)
 
 
 def turns(gammas: np.ndarray) -> np.ndarray:
     """How often γ turns from growing to shrinking or back, for each run."""
-    moves = np.sign(np.diff(gammas, axis=1))
+    moves = np.diff(gammas, axis=1)
+    moves = np.where(np.abs(moves) > AT_END, np.sign(moves), 0.0)
     return np.sum(moves[:, 1:] * moves[:, :-1] < 0, axis=1)
 
 
@@ -59,7 +61,7 @@ def fill(report: Report, paths: dict[int, dict[str, Any]]) -> None:
             {DRAWS[draws]: (np.array(of["gammas"]), np.array(of["slopes"])) for draws, of in paths[dim].items()}
         ),
         f"γ and φ'(γ) along the paper's line search, {DRAWN} runs in {dim} dimensions (slopes that are not finite are "
-        "left out).",
+        "left out; a search that moves by less than its tolerance stops and stays).",
     )
     rows = [
         [dim, DRAWS[draws], *(f"{of[name]:.0%}" for name in COLUMNS), f"{of['turns']:.1f}"]

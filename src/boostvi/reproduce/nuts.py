@@ -9,7 +9,7 @@ import numpy as np
 
 import boostvi as bv
 from boostvi.reproduce import data as datasets
-from boostvi.reproduce import held_out, logistic
+from boostvi.reproduce import fits, held_out, logistic
 from boostvi.reproduce.data import Data
 
 CHAINS, WARMUP, DRAWS = 4, 500, 500
@@ -45,7 +45,7 @@ def fit(data: Data) -> dict[str, float]:
     begin, stored = time.perf_counter(), reference(data)
     draws = sample(problem.target) if stored is None else stored
     seconds = time.perf_counter() - begin if stored is None else float("nan")
-    found = problem.summarise(held_out.measured(problem, problem.target, draws), 0)
+    found = problem.summarise(fits.measured(problem, problem.target, draws), 0)
     return {**found, "seconds": seconds, "draws": len(draws)}
 
 

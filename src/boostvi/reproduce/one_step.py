@@ -185,12 +185,16 @@ def _paths(target: Target, problems: Any, mixture: Mixture, table: Table, keys: 
     rule, slot, t = RULES["line-search"][1], jnp.asarray(1), jnp.asarray(FIRST)
 
     def path(line):
-        def iterate(gamma, i):
+        """γ and its slopes; where the rule has stopped early γ stays, and there are no slopes."""
+
+        def iterate(carry, i):
+            gamma, moved = carry
             new, slope = rule.descend(line, gamma, i)
-            return new, (new, slope)
+            new, slope = jnp.where(moved >= rule.tol, new, gamma), jnp.where(moved >= rule.tol, slope, jnp.nan)
+            return (new, jnp.where(moved >= rule.tol, jnp.abs(new - gamma), moved)), (new, slope)
 
         start = rule.start(line)
-        gammas, slopes = jax.lax.scan(iterate, start, jnp.arange(rule.iterations))[1]
+        gammas, slopes = jax.lax.scan(iterate, (start, jnp.asarray(jnp.inf)), jnp.arange(rule.iterations))[1]
         return jnp.append(start, gammas), slopes
 
     def one(args):

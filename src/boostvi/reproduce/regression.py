@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,12 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
         "data": str(arguments.data.resolve()) if arguments.data else None,  # workers may be in another folder
         "label": arguments.label,
         "full_size": bool(getattr(arguments, "full_size", False)),
-        "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, size.rows),
+        "size": astuple(size),
     }
     data = load(experiment, options)
     options["fingerprint"] = data.fingerprint
     grid = study.grid(arguments.mode)
     print(f"data: {data.source}")
-    arguments.out.mkdir(parents=True, exist_ok=True)
     settings = {
         "experiment": experiment, "mode": arguments.mode, "data": data.fingerprint, "size": options["size"],
         "grid": {name: list(map(dict, configs)) for name, configs in grid.items()},

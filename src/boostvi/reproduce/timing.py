@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import boostvi as bv
-from boostvi.reproduce import logistic, methods
+from boostvi.reproduce import fits, logistic, methods
 from boostvi.reproduce.data import Data
 from boostvi.reproduce.experiments import Size
 
@@ -36,9 +36,7 @@ def measure(data: Data, size: Size, mode: str) -> list[dict[str, Any]]:
     for repeat in range(REPEATS[mode] + 1):
         for method, draws in TIMED[mode]:
             parts = methods.parts(method, methods.METHODS[method].winner, size.iterations, draws)
-            history = bv.fit(
-                target, recipe=recipe(parts, size.n_draws), max_steps=steps, seed=0, progress=False
-            ).history
+            history = fits.whole(target, recipe=recipe(parts, size.n_draws), max_steps=steps, seed=0).history
             evals[method, draws] = int(history["evals"][-1])
             if repeat > 0:  # the first one compiles
                 both = [_seconds_step(history), history["seconds_subproblem"][1:]]

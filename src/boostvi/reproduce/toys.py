@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import math
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from boostvi.reproduce import figures, methods, sweep
+from boostvi.reproduce import figures, fits, methods, sweep
 from boostvi.reproduce.compare import sd
 from boostvi.reproduce.experiments import Size, execute
 from boostvi.reproduce.methods import METHODS, OURS_MARK
@@ -20,7 +22,6 @@ from boostvi.reproduce.tables import Spread, Table
 from boostvi.reproduce.toy_targets import TOYS
 
 SIZES = {"full": Size(25, 10, 1000, 1000), "quick": Size(10, 5, 500, 500), "smoke": Size(2, 2, 50, 50, 200)}
-AUTO_SEED = 0
 PIXELS = {1: 2000, 2: 300}
 """Points along each side of the picture of a target, by its dimension."""
 SHOWN = {
@@ -58,24 +59,24 @@ def run(arguments: argparse.Namespace, argv: list[str]) -> Path:
     rows: list[list[Any]] = []
     for toy in toys:
         log_z, file = TOYS[toy].log_z(), toy.replace(" ", "-").replace(",", "")
-        options = {"toy": toy, "size": (size.steps, size.seeds, size.n_draws, size.iterations, size.elbo_draws, None)}
+        options = {"toy": toy, "size": astuple(size)}
         settings = {"experiment": "toy-mixtures", "grid": {k: list(map(dict, v)) for k, v in grid.items()}, **options}
-        store = Store(arguments.out / f"{file}.sqlite", settings)
-        tasks = sweep.plan(store, "toy-mixtures", options, grid, size.seeds, size.seeds)
-        sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
-        auto = store.result("auto", functools.partial(_auto, toy)) if arguments.mode != "smoke" else None
-        curves = {name: log_z - store.curves("elbo", name)[1] for name in names}
+        with contextlib.closing(Store(arguments.out / f"{file}.sqlite", settings)) as store:
+            tasks = sweep.plan(store, "toy-mixtures", options, grid, size.seeds, size.seeds)
+            sweep.run(tasks, store, execute, size.steps, jobs=arguments.jobs, ray=arguments.ray, quiet=arguments.quiet)
+            default = functools.partial(fits.default, problem(toy))
+            auto = store.result("auto", default) if arguments.mode != "smoke" else None
+            curves = {name: log_z - store.curves("elbo", name)[1] for name in names}
+            active = {name: store.curves("n_active", name)[1][:, -1] for name in names}
+            report.facts |= {f"{what}, {toy}": told for what, told in made_by(store).items()}
         for name, kl in curves.items():
-            active = store.curves("n_active", name)[1][:, -1]
             told = [Spread(float(kl[:, t].mean()), sd(kl[:, t]), 3) for t in (0, 1, -1)]
             rows.append([toy, METHODS[name].marked, *told,
-                         float(np.median(kl.min(axis=1))), f"{active.mean():.1f}"])  # fmt: skip
+                         float(np.median(kl.min(axis=1))), f"{active[name].mean():.1f}"])  # fmt: skip
         if auto:
             nothing = Spread(math.nan)
             kl = log_z - auto["elbo"]
-            rows.append([toy, "auto †", nothing, nothing, Spread(kl, auto["se"]), kl, str(auto["n_active"])])
-        report.facts |= {f"{what}, {toy}": told for what, told in made_by(store).items()}
-        store.close()
+            rows.append([toy, "auto †", nothing, nothing, Spread(kl, auto["elbo_se"]), kl, str(auto["n_active"])])
         labels = {name: METHODS[name].marked for name in names}
         report.figure(
             f"kl-{file}", _figure(toy, curves, labels), f"{toy}: the target, and KL(q‖p) per step (mean over seeds)."
@@ -95,13 +96,6 @@ def _finding(toy: str, rows: dict[str, list[Any]]) -> str:
     _, _, first, second, last, *_ = rows["Predefined"]
     ours = [f"; {method} ends at {row[4]}" for method, row in rows.items() if OURS_MARK in method]
     return f"{toy}: predefined steps go from KL {first} to {second} at once, and end at {last}{''.join(ours)}."
-
-
-def _auto(toy: str) -> dict[str, Any]:
-    import boostvi as bv
-
-    result = bv.fit(problem(toy).target, seed=AUTO_SEED, progress=False)
-    return {"elbo": result.elbo, "se": result.elbo_se, "n_active": int(result.mixture.n_active)}
 
 
 def _figure(toy: str, curves: dict[str, np.ndarray], labels: dict[str, str]) -> Any:
