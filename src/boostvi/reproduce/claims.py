@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from boostvi.reproduce import methods, select
-from boostvi.reproduce.compare import CONFIDENCE, ERRORS, Difference, jackknife, mean_and_se, paired
+from boostvi.reproduce.compare import CONFIDENCE, ERRORS, NOT_CONTRADICTED, Difference, jackknife, mean_and_se, paired
 from boostvi.reproduce.methods import METHODS
 from boostvi.reproduce.record import Record
 from boostvi.reproduce.tables import Spread, Table, minus
@@ -37,7 +37,8 @@ def table(record: Record) -> Table:
         rows,
         [
             f"A claim holds if the difference is more than {ERRORS:g} standard errors in its direction (more of few "
-            f"pairs: Student's t, {CONFIDENCE:.0%}), and is contradicted if it is as much in the other one. "
+            f"pairs: Student's t, {CONFIDENCE:.0%}), and is contradicted if it is as much in the other one; between, a "
+            f"claim of “at least” or “comparable” is {NOT_CONTRADICTED}. "
             "Differences are paired by seed (those of AUROC by fold, where there are folds), ± their standard error; "
             "from one pair nothing can be said. Train LL: of the selected cells. ELBO (but where it says so), its "
             "spread and sizes: after the last step, over all configurations of every seed that has them all. The error "
@@ -73,7 +74,7 @@ def _train_ll(record: Record) -> Iterator[Row]:
         difference = paired(*(record.cells[n].by_seed("train_ll") for n in (name, other)))
         yield [
             f"Train LL of {label(name)} is {how} that of {label(other)}", _published(record, name, other, "train_ll"),
-            told(difference, 4) + _same(record, name), difference.verdict,
+            told(difference, 4) + _same(record, name), difference.no_less if how == "at least" else difference.verdict,
         ]  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def _auroc(record: Record) -> Iterator[Row]:
             difference, how = _auroc_difference(record, name, other)
             yield [
                 f"AUROC of {label(name)} is comparable with that of {label(other)}, or higher",
-                _published(record, name, other, "auroc"), how, difference.verdict,
+                _published(record, name, other, "auroc"), how, difference.no_less,
             ]  # fmt: skip
 
 

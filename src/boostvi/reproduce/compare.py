@@ -13,6 +13,8 @@ from scipy.stats import t as student_t
 ERRORS, CONFIDENCE = 2.0, 0.95
 """Standard errors beyond which a difference counts; more where they are of few pairs, as Student's t says."""
 HOLDS, CONTRADICTED, NOT_SEEN, UNKNOWN = "holds", "contradicted", "no difference seen", "cannot be said"
+NOT_CONTRADICTED = "not contradicted"
+"""Of a claim that something is no less, where no difference is seen."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Difference:
         if abs(self.mean) <= self.errors * self.se or self.mean == 0.0:
             return NOT_SEEN
         return HOLDS if self.mean > 0 else CONTRADICTED
+
+    @property
+    def no_less(self) -> str:
+        """The verdict on the claim that it is not negative."""
+        return NOT_CONTRADICTED if self.verdict == NOT_SEEN else self.verdict
 
 
 def sd(values: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,16 @@ STEPS = {"full": 15, "quick": 4}
 """Of each run: with fifty the runs would take an hour."""
 
 
-def measure(data: Data, size: Size, mode: str) -> list[dict[str, Any]]:
-    """Compiled before the clock starts. `repeats` has the step-size seconds of each repetition, for the error."""
+def measure(data: Data, size: Size, mode: str, configs: Mapping[str, methods.Config]) -> list[dict[str, Any]]:
+    """Compiled before the clock starts. configs: of each method. `repeats` has the step-size seconds of each
+    repetition, for the error."""
     target = logistic.problem(data.X, data.y, data.train, data.test).target
     steps = STEPS[mode]
     seconds: dict[tuple[str, str], list[np.ndarray]] = {key: [] for key in TIMED[mode]}
     evals = {}
     for repeat in range(REPEATS[mode] + 1):
         for method, draws in TIMED[mode]:
-            parts = methods.parts(method, methods.METHODS[method].winner, size.iterations, draws)
+            parts = methods.parts(method, configs[method], size.iterations, draws)
             history = fits.whole(target, recipe=recipe(parts, size.n_draws), max_steps=steps, seed=0).history
             evals[method, draws] = int(history["evals"][-1])
             if repeat > 0:  # the first one compiles
@@ -45,8 +47,9 @@ def measure(data: Data, size: Size, mode: str) -> list[dict[str, Any]]:
     for (method, draws), repeats in seconds.items():
         step, subproblem = np.min(repeats, axis=0).sum(axis=1)
         found.append(
-            {"method": method, "draws": draws, "steps": steps, "step": float(step), "subproblem": float(subproblem),
-             "repeats": [float(one[0].sum()) for one in repeats], "evals": evals[method, draws]}
+            {"method": method, "draws": draws, "config": dict(configs[method]), "steps": steps, "step": float(step),
+             "subproblem": float(subproblem), "repeats": [float(one[0].sum()) for one in repeats],
+             "evals": evals[method, draws]}
         )  # fmt: skip
     return found
 
