@@ -160,7 +160,25 @@ def bad_files(tmp_path, X, y):
     np.savez(tmp_path / "lacks.npz", features=X, y=y)
     cases["lacks X"] = tmp_path / "lacks.npz"
     (tmp_path / "broken.npz").write_bytes(b"not a zip")
-    cases["no npz archive"] = tmp_path / "broken.npz"
+    cases["not an npz file of plain arrays"] = tmp_path / "broken.npz"
+    (tmp_path / "void.npz").write_bytes(b"")
+    cases["void.npz is not an npz file"] = tmp_path / "void.npz"
+    with (tmp_path / "single.npz").open("wb") as file:
+        np.save(file, X)
+    cases["holds a single array: save it by np.savez"] = tmp_path / "single.npz"
+    np.savez_compressed(tmp_path / "damaged.npz", X=X, y=y)
+    content = bytearray((tmp_path / "damaged.npz").read_bytes())
+    content[200:400] = bytes(200)
+    (tmp_path / "damaged.npz").write_bytes(content)
+    cases["damaged.npz is not an npz file"] = tmp_path / "damaged.npz"
+    np.savez(tmp_path / "complex.npz", X=X * 1j, y=y)
+    cases["X must hold real numbers, it is an array of complex128"] = tmp_path / "complex.npz"
+    np.savez(tmp_path / "texts.npz", X=X.astype(str), y=y)
+    cases["X must hold real numbers, it is an array of <U"] = tmp_path / "texts.npz"
+    np.savez(tmp_path / "nan-label.npz", X=X, y=np.where(np.arange(60) == 3, np.nan, y))
+    cases[r"row 4 has no label \(NaN\)"] = tmp_path / "nan-label.npz"
+    (tmp_path / "quote.csv").write_text('1,2,3,4,"0\n' + "1,2,3,4,0\n" * 20_000)
+    cases["quote.csv, line .*field larger than field limit"] = tmp_path / "quote.csv"
     (tmp_path / "ragged.csv").write_text("1,2,3,4,0\n1,2,3,1\n")
     cases["data row 2 has 4 columns"] = tmp_path / "ragged.csv"
     (tmp_path / "empty.csv").write_text("")
@@ -195,6 +213,27 @@ def test_bad_files_are_told_in_words(tmp_path, rows):
     for message, path in bad_files(tmp_path, *rows).items():
         with pytest.raises(UsageError, match=message):
             datasets.load(path, 4)
+
+
+def test_a_label_alone_is_no_data(tmp_path):
+    with pytest.raises(UsageError, match="there is a label, but no feature column"):
+        datasets.load(write_rows(tmp_path / "alone.csv", [["y"], *[[i % 2] for i in range(9)]]))
+
+
+def test_semicolons_as_in_the_wine_files(tmp_path, rows):
+    X, y = rows
+    path = tmp_path / "own.csv"
+    path.write_text(write_csv(tmp_path / "commas.csv", X, y, "a,b,c,d,out").read_text().replace(",", ";"))
+    np.testing.assert_array_equal(datasets.load(path).X, datasets.load(tmp_path / "commas.csv").X)
+
+
+def test_folds_have_a_fingerprint_of_their_own(tmp_path, rows):
+    X, y = rows
+    for k in (2, 3):
+        np.savez(tmp_path / f"{k}.npz", X=X, y=y, fold=np.arange(60) % k)
+    two, three = (datasets.load(tmp_path / f"{k}.npz") for k in (2, 3))
+    assert two.fingerprint == three.fingerprint
+    assert two.folds != three.folds
 
 
 def test_the_kind_of_integers_is_no_other_data(tmp_path, rows):
@@ -243,6 +282,9 @@ def test_part_keeps_both_classes():
     assert some.y.mean() == pytest.approx(0.05, abs=0.01)
     assert "only 200 of the rows" in some.source
     assert datasets.part(whole, 5000) is whole
+    rare = datasets._split(np.zeros((4000, 1)), (np.arange(4000) < 8).astype(int), "rare", True, {})
+    few = datasets.part(rare, 100)
+    assert [set(few.y[rows]) for rows in (few.train, few.test)] == [{0, 1}, {0, 1}]
 
 
 def test_auroc_by_hand():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sqlite3
@@ -64,7 +65,7 @@ def test_every_run_is_recorded_once(store):
     assert finish(store) == []
 
 
-def test_an_interrupted_sweep_keeps_what_is_finished(store):
+def test_an_interrupted_sweep_keeps_what_is_finished(store, capsys):
     calls = []
 
     def dies(task, after_step):
@@ -77,6 +78,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished(store):
         finish(store, dies)
     kept = store.finished()
     assert len(kept) == 4
+    assert f"4 finished runs kept in {store.path}; the same command goes on from there" in capsys.readouterr().err
     rest = finish(store)
     assert sum(len(task.seeds) for task in rest) == 5
     assert kept < store.finished()
@@ -110,14 +112,42 @@ def test_a_killed_process_leaves_whole_runs(tmp_path):
 def test_other_settings_are_refused(store):
     with pytest.raises(UsageError, match=r"steps was 3, is 4.*another --out"):
         Store(store.path, {"steps": 4})
-    again = Store(store.path, {"steps": STEPS})
+    again = Store(store.path, {"steps": STEPS, "of a later version": 1})
     again.close()
+    with pytest.raises(UsageError, match="of a later version was 1, is 2"):
+        Store(store.path, {"steps": STEPS, "of a later version": 2})
 
 
 def test_a_file_that_is_no_record_is_refused(tmp_path):
     (tmp_path / "sweep.sqlite").write_bytes(b"this is a text, not a database" * 50)
     with pytest.raises(UsageError, match="not a record of a sweep"):
         Store(tmp_path / "sweep.sqlite", {})
+
+
+def test_a_record_that_cannot_be_opened_or_written(store, tmp_path):
+    (tmp_path / "folder.sqlite").mkdir()
+    with pytest.raises(UsageError, match=r"cannot open .*folder.sqlite \(unable to open"):
+        Store(tmp_path / "folder.sqlite", {})
+    with sqlite3.connect(store.path) as other, pytest.MonkeyPatch.context() as patch:
+        other.execute("BEGIN EXCLUSIVE")
+        connect = sqlite3.connect
+        patch.setattr(sqlite3, "connect", lambda path: connect(path, timeout=0.01))
+        with pytest.raises(UsageError, match=r"cannot read or write .* \(database is locked\); try again"):
+            Store(store.path, {"steps": STEPS})
+    other.close()
+
+
+def test_an_elbo_of_minus_infinity_is_one(store):
+    """Left out of a mean it would make it look better."""
+    store.add_all([("adafw", {}, seed, [{"step": 0, "elbo": elbo}]) for seed, elbo in enumerate([-np.inf, -1.0])])
+    assert store.curves("elbo", "adafw")[1].tolist() == [[-np.inf], [-1.0]]
+    assert store.connection.execute("SELECT avg(elbo) FROM steps").fetchone()[0] == -np.inf
+
+
+def test_a_record_of_an_earlier_version_gets_new_columns(store):
+    store.add_all([("adafw", {}, 0, [{"step": 0, "elbo": -1.0}])])
+    store.add_all([("adafw", {}, 1, [{"step": 0, "elbo": -2.0, "accuracy": 0.5}])])
+    np.testing.assert_array_equal(store.curves("accuracy", "adafw")[1], [[np.nan], [0.5]])
 
 
 def test_results_are_computed_once(store):
@@ -160,6 +190,15 @@ def test_processes_do_the_same(store):
 def test_fewer_runs_at_once_where_processes_share_a_machine():
     sizes = [sweep.batch_size(jobs, ray) for jobs, ray in ((1, None), (2, None), (50, None), (1, "auto"))]
     assert sizes == [60, 30, 10, 10]
+
+
+def killed(task, after_step):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_told_in_words(store):
+    with pytest.raises(UsageError, match="was killed, for want of memory perhaps: use fewer --jobs"):
+        finish(store, killed, jobs=2)
 
 
 def other_data(task, after_step):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -69,27 +71,28 @@ def read(file: Path) -> Data:
 
 
 def _csv(file: Path) -> Data:
-    rows, lines = [], []
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        start = stream.read(65536)
-        stream.seek(0)
-        first = start.split("\n", 1)[0]
-        delimiter = "\t" if file.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
-        reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True)
-        try:
-            header = [name.strip() or NAMELESS for name in next(reader, [])]
-            for row in reader:
-                if row:
-                    rows.append(row)
-                    lines.append(reader.line_num)
-        except csv.Error as error:
-            raise UsageError(f"{file}, line {reader.line_num}: {error}") from error
+    (_, first), *body = csv_rows(file) or [(0, [])]
+    header, lines, rows = [name.strip() or NAMELESS for name in first], [line for line, _ in body], [r for _, r in body]
     _check_header(file, header, rows)
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
             raise UsageError(f"{file}, line {line} has {len(row)} cells, but the header names {len(header)} columns")
     cells = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     return Data(file, cells, lambda row: f"{file}, line {lines[row]} (row {row + 1})")
+
+
+def csv_rows(file: Path, errors: str = "strict") -> list[tuple[int, list[str]]]:
+    """The cells of every row that has any, and the line it ends in; of commas, semicolons, tabs and bars the delimiter
+    is the one that the first line has most. errors: what to do with bytes that are no UTF-8."""
+    with file.open(encoding="utf-8-sig", newline="", errors=errors) as stream:
+        first = stream.read(65536).split("\n", 1)[0]
+        stream.seek(0)
+        delimiter = "\t" if file.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+        reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True)
+        try:
+            return [(reader.line_num, row) for row in reader if row]
+        except csv.Error as error:
+            raise UsageError(f"{file}, line {reader.line_num}: {error}") from error
 
 
 def _check_header(file: Path, header: list[str], rows: list[list[str]]) -> None:
@@ -111,10 +114,17 @@ def _is_number(text: str) -> bool:
 
 
 def _npz(file: Path) -> Data:
+    return Data(file, npz_arrays(file))
+
+
+def npz_arrays(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            return Data(file, {name: archive[name] for name in archive.files})
-    except (ValueError, OSError, EOFError) as error:
+        found = np.load(file, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise UsageError(f"{file} is not an npz file, but holds a single array: save it by np.savez")
+        with found as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{file} is not an npz file of plain arrays: {error}") from error
 
 

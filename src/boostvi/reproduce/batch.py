@@ -42,6 +42,8 @@ KEYS = "threefry2x32"
 SEARCH_WIDTHS = (1, 4, 16)
 """States whose next components are searched side by side: few numbers, because each is compiled anew. Beyond 16 columns
 a product with the data is no faster per column."""
+THREADS = os.cpu_count() or 1
+"""Programs at once; several processes on one machine share them."""
 MOVE_WIDTHS = (1, 8, 64)
 """Runs of one state whose step sizes are found side by side."""
 
@@ -84,7 +86,7 @@ class Threads:
     """Programs side by side, one for each core: XLA itself splits only large operations, and a subproblem has many
     small ones. An item of a shape that was not there before goes alone, because it compiles for all others."""
 
-    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(os.cpu_count()))
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS))
     seen: set[Hashable] = field(default_factory=set)
 
     def map(self, function: Callable[[Any], Any], items: Sequence[Any], shape: Callable[[Any], Hashable]) -> list[Any]:

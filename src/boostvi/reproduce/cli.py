@@ -60,6 +60,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if arguments.jobs < 1:
         raise UsageError(f"--jobs must be at least 1, got {arguments.jobs}")
+    if arguments.ray:
+        from boostvi.reproduce import sweep
+
+        sweep.check_ray()
     if getattr(arguments, "label", None) and not arguments.data:
         raise UsageError("--label names a column of your own file: give it by --data")
     suffix = "" if arguments.mode == "full" else f"-{arguments.mode}"

@@ -33,10 +33,12 @@ class Data:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for part in (self.X, self.y, self.train, self.test):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return digest.hexdigest()[:16]
+        return _digest(self.X, self.y, self.train, self.test)
+
+    @property
+    def folds(self) -> str:
+        """A fingerprint of the folds, which the sweep itself does not see."""
+        return _digest(self.fold)
 
     @property
     def repeated(self) -> int:
@@ -44,6 +46,13 @@ class Data:
         X = self.X + 0.0  # −0 is 0
         seen = {row.tobytes() for row in X[self.train]}
         return sum(row.tobytes() in seen for row in X[self.test])
+
+
+def _digest(*parts: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def beside(name: str) -> Path | None:
@@ -62,6 +71,8 @@ def load(path: Path, columns: int | None = None, standardise: bool = True, label
     if not path.is_file():
         raise UsageError(f"--data {path}: there is no such file")
     arrays, how = files.read(path, label)
+    if arrays["X"].dtype.kind not in "fiub":
+        raise UsageError(f"--data {path}: X must hold real numbers, it is an array of {arrays['X'].dtype}")
     X, y = np.asarray(arrays["X"], dtype=np.float64), np.asarray(arrays["y"])
     if X.ndim != 2 or y.shape != (len(X),):
         raise UsageError(
@@ -71,6 +82,8 @@ def load(path: Path, columns: int | None = None, standardise: bool = True, label
         raise UsageError(
             f"--data {path}: {columns} feature columns and one label are wanted, got {X.shape[1]} features"
         )
+    if not X.shape[1]:
+        raise UsageError(f"--data {path}: there is a label, but no feature column")
     if not np.isfinite(X).all():
         row, column = np.argwhere(~np.isfinite(X))[0]
         raise UsageError(
@@ -131,6 +144,8 @@ def _folds(y: np.ndarray, n: int) -> np.ndarray:
 
 
 def _two_classes(path: Path, y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind == "f" and np.isnan(y).any():
+        raise UsageError(f"--data {path}: row {int(np.flatnonzero(np.isnan(y))[0]) + 1} has no label (NaN)")
     classes = np.unique(y)
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:4])) + (", …" if len(classes) > 4 else "")
@@ -172,8 +187,17 @@ def stand_in(
 
 
 def part(data: Data, rows: int) -> Data:
-    """Some of the rows, with both classes in their shares; for a quick look at data that are too large for one."""
+    """Some of the rows, split anew, with both classes in their shares but enough of either to be in train and test; for
+    a quick look at data that are too large for one."""
     if rows >= len(data.y):
         return data
-    kept = np.sort(np.flatnonzero(_folds(data.y, max(2, len(data.y) // rows)) == 0))
-    return _split(data.X[kept], data.y[kept], f"{data.source}; only {len(kept)} of the rows", data.is_real, {})
+    parts = max(2, len(data.y) // rows)
+    kept = [
+        np.flatnonzero((data.y == label) & (_folds(data.y, parts) == 0))
+        if np.count_nonzero(data.y == label) >= parts * MIN_OF_CLASS
+        else np.flatnonzero(data.y == label)[:MIN_OF_CLASS]
+        for label in (0, 1)
+    ]
+    some = np.sort(np.concatenate(kept))
+    source = f"{data.source}; only {len(some)} of the rows, split anew"
+    return _split(data.X[some], data.y[some], source, data.is_real, {})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from boostvi.cli import UsageError
+from boostvi.cli.data import npz_arrays
 from boostvi.reproduce import files
 from boostvi.reproduce.experiments import Size
 
@@ -83,7 +84,7 @@ def _read(path: Path) -> np.ndarray:
     if not path.is_file():
         raise UsageError(f"--data {path}: there is no such file")
     if path.suffix == ".npz":
-        arrays = files.arrays_of(path)
+        arrays = npz_arrays(path)
         if "R" not in arrays and len(arrays) != 1:
             raise UsageError(
                 f"--data {path}: the matrix must be the array R, or the only one; it has {', '.join(arrays)}"

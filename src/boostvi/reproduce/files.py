@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from boostvi.cli import UsageError
+from boostvi.cli.data import csv_rows, npz_arrays
 
 LABEL_NAMES = (
     "y", "label", "class", "target", "out", "output", "activity", "mortality", "hospital_mortality", "icu_mortality",
@@ -26,7 +25,7 @@ def read(path: Path, label: str | None = None) -> tuple[dict[str, np.ndarray], s
 
 
 def _read_npz(path: Path, label: str) -> dict[str, np.ndarray]:
-    arrays = arrays_of(path)
+    arrays = npz_arrays(path)
     missing = {"X", label} - set(arrays)
     if missing:
         raise UsageError(f"--data {path}: the npz lacks {' and '.join(sorted(missing))}; it has {', '.join(arrays)}")
@@ -51,8 +50,7 @@ def _read_csv(path: Path, label: str | None) -> tuple[dict[str, np.ndarray], str
 
 def rows_of(path: Path) -> tuple[list[str] | None, list[list[str]]]:
     """The header of a csv, if it has one, and its rows, which are equally long."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        rows = [row for row in csv.reader(file) if row]
+    rows = [row for _, row in csv_rows(path, errors="replace")]
     if len(rows) < 2:
         raise UsageError(f"--data {path}: the file has no rows")
     header, body = (rows[0], rows[1:]) if has_header(rows) else (None, rows)
@@ -72,15 +70,6 @@ def numbers(path: Path, body: list[list[str]]) -> np.ndarray:
         if text is not None:
             raise UsageError(f"--data {path}: data row {i + 1} has {text!r} where a number is wanted")
     return np.array([[np.nan if _is_missing(cell) else float(cell) for cell in row] for row in body])
-
-
-def arrays_of(path: Path) -> dict[str, np.ndarray]:
-    """What an npz holds."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--data {path}: this is no npz archive of plain arrays") from error
 
 
 def _label_columns(path: Path, names: list[str], width: int, label: str | None) -> tuple[int, list[int]]:

@@ -61,8 +61,10 @@ def problem(
         return {
             "train_ll": float(np.mean(measured["train_ll"])),
             "train_lpd": float(np.mean(measured["train_lpd"])),
+            "test_ll": float(np.mean(measured["test_ll"])),
             "test_lpd": float(np.mean(measured["test_lpd"])),
             "test_auroc": auroc(measured["test_logit"], y[test]),
+            "test_accuracy": float(np.mean((measured["test_prob"] > 0.5) == (y[test] == 1))),
         }
 
     return Problem(target_of(X[train], signs[train]), FAMILIES[family](), measure, summarise)

@@ -66,7 +66,8 @@ def run(experiment: str, arguments: argparse.Namespace, argv: list[str]) -> Path
     grid = study.grid(arguments.mode)
     print(f"data: {data.source}")
     settings = {
-        "experiment": experiment, "mode": arguments.mode, "data": data.fingerprint, "size": options["size"],
+        "experiment": experiment, "mode": arguments.mode, "data": data.fingerprint, "folds": data.folds,
+        "size": options["size"],
         "grid": {name: list(map(dict, configs)) for name, configs in grid.items()},
     }  # fmt: skip
     report = Report(study.title, arguments.out, arguments.mode)

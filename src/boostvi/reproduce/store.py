@@ -29,11 +29,16 @@ class Store:
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self.path = path
         provenance.code()
-        self.connection = sqlite3.connect(path)
+        try:
+            self.connection = sqlite3.connect(path)
+        except sqlite3.OperationalError as error:
+            raise UsageError(f"cannot open {path} ({error}); give another --out") from error
         try:
             self._prepare(path, settings)
         except BaseException as error:
             self.close()
+            if isinstance(error, sqlite3.OperationalError):  # locked, read-only, a full disk
+                raise UsageError(f"cannot read or write {path} ({error}); try again, or give another --out") from error
             if isinstance(error, sqlite3.DatabaseError):
                 raise UsageError(f"{path} is not a record of a sweep ({error}); give another --out") from error
             raise
@@ -49,8 +54,8 @@ class Store:
             now = json.loads(json.dumps(dict(settings)))
             if there:
                 _refuse_other(path, there, now)
-            else:
-                db.executemany("INSERT INTO settings VALUES (?, ?)", [(k, json.dumps(v)) for k, v in now.items()])
+            new = [(name, json.dumps(value)) for name, value in now.items() if name not in there]
+            db.executemany("INSERT INTO settings VALUES (?, ?)", new)
 
     def finished(self) -> set[tuple[str, str, int]]:
         return set(self.connection.execute("SELECT method, config, seed FROM runs"))
@@ -65,6 +70,10 @@ class Store:
         with self.connection as db:
             db.execute(f"CREATE TABLE IF NOT EXISTS steps (run INTEGER REFERENCES runs (id), {columns})")
             db.execute("CREATE INDEX IF NOT EXISTS steps_of_run ON steps (run)")
+            there = {column for _, column, *_ in db.execute("PRAGMA table_info(steps)")}
+            for name, kind in zip(names, kinds, strict=True):
+                if name not in there:  # a record of an earlier version
+                    db.execute(f'ALTER TABLE steps ADD COLUMN "{name}" {kind}')
             ids = []
             for method, config, seed, rows in runs:
                 added = db.execute(
@@ -149,12 +158,14 @@ def config_text(config: Mapping[str, float]) -> str:
 
 
 def _or_null(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """An ELBO of −∞ stays one: left out of a mean it would make it look better."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _refuse_other(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    other = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    """A setting that the record does not have is one that its version did not know."""
+    other = [name for name, value in there.items() if now.get(name) != value]
     if other:
-        told = "; ".join(f"{name} was {there.get(name)!r}, is {now.get(name)!r}" for name in other)
+        told = "; ".join(f"{name} was {there[name]!r}, is {now.get(name)!r}" for name in other)
         told = told if len(told) < 300 else ", ".join(other)
         raise UsageError(f"{path} holds a sweep with other settings ({told}); give another --out or the same settings")

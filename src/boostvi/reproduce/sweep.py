@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
 from boostvi.cli import UsageError
+from boostvi.cli.terminal import message
 from boostvi.reproduce import provenance
 from boostvi.reproduce.provenance import Made
 from boostvi.reproduce.store import Store, config_text
@@ -75,7 +77,7 @@ def run(
         results = _in_processes(tasks, execute, jobs)
     else:
         results = ((task, *signed(execute, task, progress.counter(len(task.seeds)))) for task in tasks)
-    with contextlib.closing(progress):
+    with contextlib.closing(progress), _kept(store):
         for task, rows, made in results:
             store.add_all(
                 [(task.method, dict(config), seed, of_run)
@@ -84,6 +86,19 @@ def run(
             )  # fmt: skip
             if ray is not None or jobs > 1:
                 progress.add(len(task.seeds) * (steps + 1))
+
+
+@contextlib.contextmanager
+def _kept(store: Store) -> Iterator[None]:
+    """Tells those who interrupt a sweep what becomes of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        runs = len(store.finished())
+        message(
+            f"{runs} finished run{'' if runs == 1 else 's'} kept in {store.path}; the same command goes on from there"
+        )
+        raise
 
 
 def signed(execute: Execute, task: Task, after_step: Callable[[int], Any]) -> tuple[Rows, Made]:
@@ -98,23 +113,42 @@ def _silent(step: int) -> None:
 
 def _in_processes(tasks: Sequence[Task], execute: Execute, jobs: int) -> Iterator[tuple[Task, Rows, Made]]:
     """A new interpreter each: a forked one would share JAX's threads."""
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_share_cores, initargs=(jobs,)) as pool:
         running = {pool.submit(signed, execute, task, _silent): task for task in tasks}
         try:
             while running:
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     yield running.pop(future), *future.result()
+        except BrokenProcessPool as error:
+            raise UsageError(
+                "a process that worked for this command was killed, for want of memory perhaps: use fewer --jobs; "
+                "finished runs are kept, and the same command goes on with the rest"
+            ) from error
         finally:
             for future in running:
                 future.cancel()
 
 
-def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows, Made]]:
+def _share_cores(jobs: int) -> None:
+    from boostvi.reproduce import batch
+
+    batch.THREADS = max(1, batch.THREADS // jobs)
+
+
+def check_ray() -> None:
+    """Before any work is done."""
     try:
-        import ray
+        import ray  # noqa: F401
     except ImportError as error:
         raise UsageError("--ray needs the package ray: pip install 'boostvi[ray]', or use --jobs") from error
+
+
+def _on_ray(tasks: Sequence[Task], execute: Execute, address: str) -> Iterator[tuple[Task, Rows, Made]]:
+    check_ray()
+    import ray
+
     try:
         named = re.fullmatch(r"(?:ray://)?([^/]+):(\d+)", address)
         if named:  # Ray itself tries for minutes
