@@ -17,7 +17,7 @@ import pytest
 
 from boostvi.cli import main
 from boostvi.reproduce import data as datasets
-from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_SEEN, UNKNOWN
+from boostvi.reproduce.compare import CONTRADICTED, HOLDS, NOT_CONTRADICTED, NOT_SEEN, UNKNOWN
 from boostvi.reproduce.figures import kind_shares
 from boostvi.reproduce.store import Store
 
@@ -84,7 +84,7 @@ def test_chemreact_claims_are_a_table(chemreact):
     folder, page = chemreact
     rows = table(folder, "claims")
     assert list(rows[0]) == ["claim", "published", "measured", "verdict"]
-    assert {row["verdict"] for row in rows} <= {HOLDS, CONTRADICTED, NOT_SEEN, UNKNOWN}
+    assert {row["verdict"] for row in rows} <= {HOLDS, CONTRADICTED, NOT_CONTRADICTED, NOT_SEEN, UNKNOWN}
     assert all((folder / f"claims.{suffix}").exists() for suffix in ("md", "tex"))
     assert "id=claims" in page
 
