@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from boostvi.reproduce import methods, select
-from boostvi.reproduce.compare import CONFIDENCE, ERRORS, NOT_CONTRADICTED, Difference, jackknife, mean_and_se, paired
+from boostvi.reproduce.compare import (
+    CONFIDENCE,
+    ERRORS,
+    NOT_CONTRADICTED,
+    NOT_SEEN,
+    Difference,
+    jackknife,
+    mean_and_se,
+    paired,
+)
 from boostvi.reproduce.methods import METHODS
 from boostvi.reproduce.record import Record
 from boostvi.reproduce.tables import Spread, Table, minus
@@ -37,8 +46,8 @@ def table(record: Record) -> Table:
         rows,
         [
             f"A claim holds if the difference is more than {ERRORS:g} standard errors in its direction (more of few "
-            f"pairs: Student's t, {CONFIDENCE:.0%}), and is contradicted if it is as much in the other one; between, a "
-            f"claim of “at least” or “comparable” is {NOT_CONTRADICTED}. "
+            f"pairs: Student's t, {CONFIDENCE:.0%}), and is contradicted if it is as much in the other one; between, "
+            f"{NOT_SEEN}, and a claim of “at least that of” or “comparable” is {NOT_CONTRADICTED}. "
             "Differences are paired by seed (those of AUROC by fold, where there are folds), ± their standard error; "
             "from one pair nothing can be said. Train LL: of the selected cells. ELBO (but where it says so), its "
             "spread and sizes: after the last step, over all configurations of every seed that has them all. The error "
